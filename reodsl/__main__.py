@@ -4,7 +4,7 @@ import sys
 
 
 def entry() -> None:
-    """Run the console script."""
+    """Run the command `reodsl`; an interrupt ends it with exit code 130 and no traceback."""
     try:
         # Most of a short command's time goes into these imports, and an interrupt in them is no defect either.
         from reodsl.cli.main import entry as run_command

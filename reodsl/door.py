@@ -42,8 +42,11 @@ if TYPE_CHECKING:
 
 
 @contextmanager
-def _telling() -> Iterator[None]:
-    """Show in a `Problem`'s traceback what the command line would: place, values and remedy. Let no Ctrl-C be lost."""
+def _explain_problems() -> Iterator[None]:
+    """Show the complete message of a `Problem` in its traceback, and end the block at every Ctrl-C.
+
+    A missing optional package becomes a `Problem` that names the extra to install.
+    """
     try:
         with insist_on_interrupts():
             yield
@@ -59,7 +62,7 @@ def _telling() -> Iterator[None]:
         raise missing from None
 
 
-@_telling()
+@_explain_problems()
 def load(
     path: str | Path,
     *,
@@ -68,16 +71,25 @@ def load(
     store: str | Path | None = None,
     **params: object,
 ) -> LoadedSpec:
-    """Return a spec, compiled: keyword arguments set its params, `amend` any other setting by its path.
+    """Return a compiled spec, ready to be planned and run.
 
-    A value is a number, a truth value, a list of them, or a text as a spec writes it: `"2K tokens"`, and `'"hello"'` with
-    quotes of its own where a text is wanted. Raises `Problem` with every error of the spec. Results are kept in `store`,
-    by default in `.reodsl` beside the spec, or the nearest in a folder above.
+    A value is a number, a bool, a list of them, or a text as a spec writes it: `"2K tokens"`, and `'"hello"'`
+    with quotes inside if the setting is a text.
+
+    Args:
+        path: The spec.
+        amend: Values of settings by their dotted path, as `reodsl run --amend` takes them.
+        target: The name of the study or experiment; needed if the file has several.
+        store: The folder of results; by default `.reodsl` beside the spec, or the nearest in a folder above.
+        **params: Values of the spec's params.
+
+    Raises:
+        Problem: The spec has errors; all of them are in the problem.
     """
     from reodsl.language import compile_file
     from reodsl.plan.verdict import prepare_study
 
-    compiled = compile_file(str(path), sets=_texts(params), amends=_texts(amend or {}), target=target)
+    compiled = compile_file(str(path), sets=_spell_all(params), amends=_spell_all(amend or {}), target=target)
     errors = tuple(diagnostic for diagnostic in compiled.diagnostics if diagnostic.severity == "error")
     if compiled.spec is None or errors:
         refusal = Problem(*errors)
@@ -97,23 +109,26 @@ class LoadedSpec:
     keys: Keys
 
     def __repr__(self) -> str:
+        """Return the spec's name and size, as Python shows an object."""
         study = self.spec.study
         return f"<reodsl spec {study.name}: {len(study.arms)} arms, {len(self.graph.tasks)} tasks>"
 
     def __str__(self) -> str:
+        """Return the plan as text: each task with its verdict and price."""
         from reodsl.plan.render import to_text
 
         return to_text(self._plan())
 
     def _repr_html_(self) -> str:
+        """Return the plan as HTML for a notebook."""
         return f"<pre>{escape(str(self))}</pre>"
 
-    @_telling()
+    @_explain_problems()
     def plan(self) -> dict[str, str]:
-        """Each task's verdict: `reuse`, `run`, `rerun` or `later`."""
+        """Return the verdict on each task: `reuse`, `run`, `rerun` or `later`."""
         return {item.task.id: item.verdict for item in self._plan().items}
 
-    @_telling()
+    @_explain_problems()
     def run(
         self,
         out: str | Path | None = None,
@@ -126,14 +141,23 @@ class LoadedSpec:
         track: Sequence[str] = (),
         quiet: bool = False,
     ) -> FinishedRun:
-        """Run the tasks that have no result yet, and return the material of the report.
+        """Run the tasks that have no result yet, write the report, and return the finished run.
 
-        `out` is where report and tables go, by default `runs/STUDY-DIGEST`. What goes on is told on stderr, a line for
-        each task that starts or ends and for its progress now and then, unless `quiet`. `without_sandbox` lets a package's
-        scorers evaluate what models wrote where this machine cannot confine them; `allow_python` lets Python that the spec
-        names run where it is new to this machine, and `allow_served` lets a served model be asked that is new to
-        it. `track` names trackers that get the steps of trainings while they are done, by default those of the user's
-        configuration. Raises `Problem` where the machine lacks something or a task fails; what was done stays done.
+        Args:
+            out: The folder for report and tables; by default `runs/STUDY-DIGEST`.
+            local: Whether all tasks run on this machine, even if the spec names a cluster.
+            address: The address of a Ray cluster to run on.
+            without_sandbox: Whether a package's scorers may evaluate what models wrote if this machine has no
+                sandbox.
+            allow_python: Whether Python code that the spec names may run although it is new to this machine.
+            allow_served: Whether a served model may be asked although it is new to this machine.
+            track: Names of trackers that get the steps of trainings; by default those of the user's
+                configuration.
+            quiet: Whether nothing is written to stderr; otherwise a line for each task that starts or ends,
+                and its progress.
+
+        Raises:
+            Problem: The machine lacks something, or a task failed; results of finished tasks are kept.
         """
         from reodsl.plan.places import locate_failures
         from reodsl.plan.registry import Machine
@@ -144,15 +168,15 @@ class LoadedSpec:
         ready = self._ready().for_run()
         plan = ready.plan()
         folder = Path(out) if out is not None else run_folder(self.spec.study.name, plan.digest)
-        names, doubts = chosen(track)
-        notebook = _Notebook(self, quiet, names if plan.work else ())
-        notebook.check(doubts)
+        tracker_names, tracker_findings = chosen(track)
+        notebook = _Notebook(self, quiet, tracker_names if plan.work else ())
+        notebook.check(tracker_findings)
         machine = Machine(local, address, without_sandbox, allow_python, allow_served=allow_served)
         outcome = run(ready, plan, machine, folder, notebook)
         results, page = outcome.results, outcome.page
         if results.failed:
-            placed = locate_failures(self.spec, self.graph, results.failed)
-            raise Problem(*(fault for diagnostics in placed.values() for fault in diagnostics))
+            diagnostics_of_tasks = locate_failures(self.spec, self.graph, results.failed)
+            raise Problem(*(fault for diagnostics in diagnostics_of_tasks.values() for fault in diagnostics))
         if page is None:
             raise problem(
                 "E0954", "the run left no report", where=str(folder), help="run the spec by the command line"
@@ -165,13 +189,14 @@ class LoadedSpec:
         return self._ready().plan()
 
     def _ready(self) -> Ready:
+        """Return the spec with its graph, store and keys, as the planner takes it."""
         from reodsl.plan.verdict import Ready
 
         return Ready(self.spec, self.graph, self.store, self.keys)
 
 
 class _Notebook:
-    """Shows a run below a notebook's cell: lines on stderr, doubts as Python's warnings."""
+    """The listener that shows a run below a notebook's cell: lines on stderr, and doubts as Python warnings."""
 
     def __init__(self, loaded: LoadedSpec, quiet: bool, trackers: Sequence[str] = ()) -> None:
         from reodsl.cli.watch import display
@@ -183,17 +208,17 @@ class _Notebook:
         self.trackers: Trackers | None = None
 
     def check(self, findings: tuple[Diagnostic, ...]) -> None:
-        """Raise what is wrong; warn of the rest."""
+        """Raise a `Problem` if a finding is an error, else show each finding as a Python warning."""
         if any(finding.severity == "error" for finding in findings):
             lacking = Problem(*findings)
             lacking.add_note(render(findings, self.loaded.spec.sources))
             raise lacking
         for finding in findings:
-            # Told of the notebook's own line, which called `run` in its context.
+            # The stack level makes Python name the notebook's line that called `run`.
             warnings.warn(f"{finding.code}: {finding.message}", stacklevel=5)
 
     def allow(self, codes: Sequence[FunctionCode], is_allowed: bool) -> bool:
-        """Name code that may run on stderr if it `is_allowed`, and return `is_allowed`: nobody is asked."""
+        """Print the code that may run if it `is_allowed`, and return `is_allowed`; a notebook asks nobody."""
         from reodsl.store.consent import name_allowed
 
         for line in name_allowed(codes) if is_allowed else ():
@@ -209,17 +234,17 @@ class _Notebook:
             self.trackers = Trackers(self.wanted, loaded.store, loaded.graph, loaded.spec.study.name)
 
     def hear(self, event: Event) -> None:
-        """Write a line where there is something to say."""
+        """Pass an event of a task to the trackers and the display."""
         if self.trackers is not None:
             self.trackers.hear(event)
         if self.display is not None:
             self.display.hear(event)
 
     def done(self, task_id: str, key: str) -> None:
-        """Nothing is told of a result before the run has ended."""
+        """Do nothing with a single result: the table of results is returned after the run."""
 
     def close(self) -> None:
-        """End the display and the trackers."""
+        """End the display and the trackers, and show what the trackers report."""
         if self.display is not None:
             self.display.close()
         if self.trackers is not None:
@@ -239,19 +264,22 @@ class FinishedRun:
     inputs: Mapping[str, Path]
 
     def __repr__(self) -> str:
+        """Return the study's name and the report's path, as Python shows an object."""
         return f"<reodsl run of {self.spec.study.name}: {self.report}>"
 
     def __str__(self) -> str:
+        """Return the main table as text, and the report's path."""
         console = self._summary()
         return f"{console.export_text().rstrip()}\nreport: {self.report}"
 
     def _repr_html_(self) -> str:
+        """Return the main table as HTML for a notebook, with a link to the report."""
         page = quote(self.report.as_posix())
         table = self._summary().export_html(inline_styles=True, code_format="<pre>{code}</pre>")
         return f'{table}<a href="{escape(page)}">report</a>'
 
     def _summary(self) -> Console:
-        """Return the main table as a terminal shows it, recorded; nothing where the report has none."""
+        """Return a recorded console with the main table; it is empty if the report has no main table."""
         import io
 
         from rich.console import Console
@@ -264,12 +292,16 @@ class FinishedRun:
         return console
 
     def tables(self) -> tuple[str, ...]:
-        """Return the names that `table` takes."""
+        """Return the names of the report's tables, which `table` takes."""
         return tuple(sorted(path.stem for path in (self.report.parent / "tables").glob("*.parquet")))
 
-    @_telling()
+    @_explain_problems()
     def table(self, name: str = "main") -> pl.DataFrame:
-        """Return a table of the report, such as `main`, `per_seed`, `curves`, `frontier`, `training` or `budgets`."""
+        """Return a table of the report, such as `main`, `per_seed`, `curves`, `frontier`, `training` or `budgets`.
+
+        Raises:
+            Problem: E0954, if the report has no table of that name.
+        """
         import polars as pl
 
         path = self.report.parent / "tables" / f"{name}.parquet"
@@ -277,24 +309,48 @@ class FinishedRun:
             raise problem("E0954", f"there is no table {name!r}", help=f"there is {', '.join(self.tables())}")
         return pl.read_parquet(path, glob=False)
 
-    @_telling()
+    @_explain_problems()
     def samples(self, arm: str, seed: int) -> pl.DataFrame:
-        """Every evaluated response of an arm, as `samples.parquet` has it."""
+        """Return every evaluated response of an arm, one per row, with the columns of `samples.parquet`.
+
+        Args:
+            arm: The name of the arm.
+            seed: The seed of the training.
+
+        Raises:
+            Problem: E0954, if the run has no such evaluation.
+        """
         import polars as pl
 
         return pl.read_parquet(self._evaluated(arm, seed) / "samples.parquet", glob=False)
 
-    @_telling()
+    @_explain_problems()
     def checkpoint(self, arm: str, seed: int) -> Path:
-        """Return the folder of an arm's model: weights, config and tokenizer, as `transformers` and engines read them."""
+        """Return the folder of an arm's trained model: weights, config and tokenizer, in the format of `transformers`.
+
+        Args:
+            arm: The name of the arm.
+            seed: The seed of the training.
+
+        Raises:
+            Problem: E0954, if the run has no evaluation of that arm and seed.
+        """
         from reodsl.store.layout import arm_folder
 
         self._evaluated(arm, seed)
         return self.report.parent / arm_folder(arm, str(seed)) / "checkpoint"
 
-    @_telling()
+    @_explain_problems()
     def curves(self, benchmark: str = "mean", **options: Any) -> alt.LayerChart:
-        """Accuracy over token budgets on a benchmark, with the frontier."""
+        """Return the chart of accuracy over token budgets on a benchmark, with the frontier.
+
+        Args:
+            benchmark: The name of the benchmark, or `mean` for the average over benchmarks.
+            **options: Options of `reodsl.report.curve_chart.curves`.
+
+        Raises:
+            Problem: E0954, if the run did not evaluate on the benchmark.
+        """
         import altair as alt
 
         from reodsl.report.curve_chart import curves
@@ -308,7 +364,11 @@ class FinishedRun:
         return alt.LayerChart.from_dict(curves(material, benchmark, **options))
 
     def _evaluated(self, arm: str, seed: int) -> Path:
-        """Return the folder of an arm's evaluation, or E0954."""
+        """Return the folder with the evaluation of an arm and seed.
+
+        Raises:
+            Problem: E0954, if the run has no such evaluation.
+        """
         role = f"evaluate:{arm}@{seed}"
         if role not in self.inputs:
             names = sorted(
@@ -325,20 +385,25 @@ class FinishedRun:
         return read(self.spec, self.inputs)
 
 
-def _texts(values: Mapping[str, object]) -> dict[str, str]:
-    """Return Python values as the command line spells them, or E0114 if they are no mapping."""
+def _spell_all(values: Mapping[str, object]) -> dict[str, str]:
+    """Return Python values by name as texts that the command line would take.
+
+    Raises:
+        Problem: E0114, if `values` is no mapping with texts as keys.
+    """
     if not isinstance(values, Mapping) or not all(isinstance(name, str) for name in values):
         raise problem(
             "E0114",
             f"`amend` is {values!r}, which is not a mapping of settings by their paths",
             help='write `amend={"optim.lr": 1e-4}`',
         )
-    return {name: _text(value) for name, value in values.items()}
+    return {name: _spell(value) for name, value in values.items()}
 
 
-def _text(value: object) -> str:
+def _spell(value: object) -> str:
+    """Return a Python value as the text that the command line would take: `true`, `[1, 2]`."""
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, (list, tuple)):
-        return f"[{', '.join(map(_text, value))}]"
+        return f"[{', '.join(map(_spell, value))}]"
     return str(value)

@@ -56,12 +56,19 @@ class ReoLexer(Lexer):  # type: ignore[misc]
         for colour in colours(text):
             start = starts[colour.span.line - 1] + colour.span.column - 1
             end = starts[colour.span.line - 1] + colour.span.end_column - 1
-            yield from _between(text, position, start)
+            yield from _plain_tokens(text, position, start)
             yield start, _TOKENS[colour.sort], text[start:end]
             position = end
-        yield from _between(text, position, len(text))
+        yield from _plain_tokens(text, position, len(text))
 
 
-def _between(text: str, start: int, end: int) -> Iterator[tuple[int, Token, str]]:
+def _plain_tokens(text: str, start: int, end: int) -> Iterator[tuple[int, Token, str]]:
+    """Yield the tokens of a piece of text that has no colour: space, operators and signs.
+
+    Args:
+        text: The complete text.
+        start: The index of the first character of the piece.
+        end: The index behind the last character of the piece.
+    """
     for match in _BETWEEN.finditer(text, start, end):
         yield match.start(), _SIGNS[match.lastgroup or "other"], match.group()

@@ -29,52 +29,58 @@ SECONDS = 5.0
 
 @contextmanager
 def insist_on_interrupts(importing: float = IMPORTING) -> Iterator[None]:
-    """Have a Ctrl-C end the block as KeyboardInterrupt, whatever swallows it; blocks do not nest.
+    """Make a Ctrl-C end the block with KeyboardInterrupt, even if a library catches the exception.
+
+    Blocks do not nest. The interrupt is repeated until the block ends. Within an import it is delayed, since a half-imported
+    module may crash the process. Outside the main thread the block runs unchanged.
 
     Args:
-        importing: seconds that an import may take to end once it is interrupted.
+        importing: The seconds that an import may take to end after an interrupt.
     """
-    main, before = threading.main_thread(), signal.getsignal(signal.SIGINT)
-    if threading.current_thread() is not main or not callable(before):
+    main, handler = threading.main_thread(), signal.getsignal(signal.SIGINT)
+    if threading.current_thread() is not main or not callable(handler):
         yield
         return
-    ended, outside, came, due = threading.Event(), _imports(sys._getframe()), 0.0, 0.0
+    finished, outer, pressed_at, repeat_at = threading.Event(), _count_imports(sys._getframe()), 0.0, 0.0
 
     def interrupt(_: int, frame: FrameType | None) -> None:
-        nonlocal came, due
-        came = came or time.monotonic()
-        due = time.monotonic()
-        if due < came + importing and _imports(frame) > outside:
+        """Raise KeyboardInterrupt at a signal, unless the interrupted code is importing a module."""
+        nonlocal pressed_at, repeat_at
+        pressed_at = pressed_at or time.monotonic()
+        repeat_at = time.monotonic()
+        if repeat_at < pressed_at + importing and _count_imports(frame) > outer:
             return
-        due += SECONDS
+        repeat_at += SECONDS
         with suppress(KeyboardInterrupt):
-            before(signal.SIGINT, frame)
+            handler(signal.SIGINT, frame)
         raise KeyboardInterrupt
 
     def watch() -> None:
-        while not ended.wait(LOOK):
-            if came and due <= time.monotonic():
+        """Send the signal again when a repetition is due, until the block has ended."""
+        while not finished.wait(LOOK):
+            if pressed_at and repeat_at <= time.monotonic():
                 signal.pthread_kill(main.ident or 0, _AGAIN)
 
     threading.Thread(target=watch, daemon=True).start()
-    other = signal.signal(_AGAIN, interrupt)
+    old_handler = signal.signal(_AGAIN, interrupt)
     signal.signal(signal.SIGINT, interrupt)
     try:
         yield
     finally:
-        signal.signal(signal.SIGINT, before)
-        signal.signal(_AGAIN, other)
-        ended.set()
-        if came and not isinstance(sys.exception(), KeyboardInterrupt | SystemExit):
-            # Some libraries make another error of it, and the block may have ended before it was given again.
+        signal.signal(signal.SIGINT, handler)
+        signal.signal(_AGAIN, old_handler)
+        finished.set()
+        if pressed_at and not isinstance(sys.exception(), KeyboardInterrupt | SystemExit):
+            # A library may have replaced the KeyboardInterrupt by another error, or the block ended before it.
             raise KeyboardInterrupt
 
 
 def import_whole(name: str) -> ModuleType:
-    """Import a module in a thread, which no interrupt reaches. It goes on without whoever waits for it."""
+    """Import a module in a thread, so that a Ctrl-C cannot interrupt the import."""
     imported: Future[ModuleType] = Future()
 
     def work() -> None:
+        """Import the module, and pass the module or the exception to the caller."""
         try:
             imported.set_result(import_module(name))
         except BaseException as fault:
@@ -84,8 +90,8 @@ def import_whole(name: str) -> ModuleType:
     return imported.result()
 
 
-def _imports(frame: FrameType | None) -> int:
-    """Return how many imports a frame is within."""
+def _count_imports(frame: FrameType | None) -> int:
+    """Return the number of imports that a stack frame is inside."""
     count = 0
     while frame is not None:
         count += frame.f_code.co_filename.startswith("<frozen importlib")

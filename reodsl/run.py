@@ -35,25 +35,38 @@ from reodsl.store.layout import lay_out, require_place
 
 
 class Listener(Protocol):
-    """Whoever watches a run."""
+    """The interface of what shows a run to the user."""
 
     def check(self, findings: tuple[Diagnostic, ...]) -> None:
-        """Show findings before anything starts; an error among them ends the run."""
+        """Show findings before anything starts; after an error the run does not start."""
 
     def allow(self, codes: Sequence[FunctionCode], is_allowed: bool) -> bool:
-        """Name the code that a run may run if it `is_allowed`, else ask for leave, and return whether it may run."""
+        """Show the user's Python code that a run needs.
+
+        Args:
+            codes: The functions.
+            is_allowed: Whether the code may run already; otherwise the user is asked.
+
+        Returns:
+            Whether the code may run.
+        """
 
     def begin(self) -> None:
-        """Everything is in order; nothing is written yet."""
+        """Prepare for the run: all checks have passed, and nothing is written yet."""
 
     def hear(self, event: Event) -> None:
-        """Hear of an event of a task."""
+        """Show an event of a task."""
 
     def done(self, task_id: str, key: str) -> None:
-        """Hear of a result, by its task and its key in the store."""
+        """Show that a task has a result.
+
+        Args:
+            task_id: The task.
+            key: The key of its result in the store.
+        """
 
     def close(self) -> None:
-        """End the display, however the tasks ended."""
+        """End the display after the tasks, whether they succeeded or not."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,81 +79,98 @@ class RunOutcome:
 
 
 def prices_of(ready: Ready) -> Prices:
-    """Return the expected costs of a spec's tasks, from the store's past runs and the weights and files at hand."""
+    """Return the expected costs of a spec's tasks, from past runs in the store and from the sizes of local files."""
     history = read_history(ready.store, runs.records(ready.store), {task.id for task in ready.graph.tasks})
-    history = replace(history, questions={**history.questions, **_questions_at_hand(ready)})
+    history = replace(history, questions={**history.questions, **_count_local_questions(ready)})
     sizes = sizes_at_hand(ready.spec, ready.keys.folder)
     return price(ready.graph, ready.spec, history, sizes, measure(ready.store.root).cores)
 
 
-def _questions_at_hand(ready: Ready) -> Mapping[str, int]:
-    """Return the number of questions in the spec's files here, by `data` task, if the runners can count them."""
-    untold = [
+def _count_local_questions(ready: Ready) -> Mapping[str, int]:
+    """Return the number of questions, by task, of `data` tasks that read local files; empty without runners."""
+    uncounted = [
         task
         for task in ready.graph.tasks
         if task.kind == "data" and questions_in(task.payload["data"]) is None
     ]
     try:
-        count = load_registry().count_questions if untold else None
+        count = load_registry().count_questions if uncounted else None
     except Problem:
         return {}
-    return {} if count is None else count(untold, ready.keys.folder)
+    return {} if count is None else count(uncounted, ready.keys.folder)
 
 
 def run(ready: Ready, plan: Plan, machine: Machine, out: Path, listener: Listener) -> RunOutcome:
-    """Do what `plan` says is not done, and lay out the results under `out`.
+    """Run the tasks of a plan that have no result, and write the report under `out`.
 
-    The run is recorded in the store as finished, failed or interrupted. Raises `Problem` where the price passes the
-    limit, the machine lacks something, or nothing can run at all; a task that fails is in the results.
+    The run is recorded in the store as finished, failed or interrupted.
+
+    Args:
+        ready: The spec with its graph, store and keys.
+        plan: The verdict on each task.
+        machine: What the run may use of this machine, and what the user allows.
+        out: The folder for report and tables.
+        listener: Shows the run to the user and asks for permission.
+
+    Returns:
+        The results, with tasks that failed.
+
+    Raises:
+        Problem: The price is over the limit, the machine lacks something, code was not allowed, or nothing
+            can run.
     """
     registry = load_registry()
     prices = prices_of(ready)
-    todo = tuple(item.task for item in plan.items if item.verdict != "reuse")
-    mine: tuple[FunctionCode, ...] = ()
+    tasks = tuple(item.task for item in plan.items if item.verdict != "reuse")
+    user_code: tuple[FunctionCode, ...] = ()
     destinations_: tuple[Destination, ...] = ()
     findings = refusals(prices, (*plan.now, *plan.later), ready.spec)
-    if not findings and todo:
-        codes, wrong = read_all((task.payload for task in todo), ready.keys.folder)
-        mine = tuple(code for _, code in codes)
-        destinations_ = destinations(task.payload for task in todo)
-        machine = replace(machine, python=frozenset(code.checksum for code in mine))
-        # Elsewhere the key has to be where the tasks are, which say it themselves.
-        lacking = () if machine.address else keyless(destinations_)
-        served = report_unapproved((), () if machine.allow_served else destinations_)
-        findings = (*wrong, *served, *lacking)
-        findings += registry.check(todo, ready.spec, ready.keys.folder, machine)
-        # Leave is for what was shown: a file that was changed since then is asked about again.
+    if not findings and tasks:
+        codes, unreadable = read_all((task.payload for task in tasks), ready.keys.folder)
+        user_code = tuple(code for _, code in codes)
+        destinations_ = destinations(task.payload for task in tasks)
+        machine = replace(machine, python=frozenset(code.checksum for code in user_code))
+        # On a cluster the API keys must be on its nodes, where the tasks check them.
+        missing_keys = () if machine.address else keyless(destinations_)
+        unapproved_servers = report_unapproved((), () if machine.allow_served else destinations_)
+        findings = (*unreadable, *unapproved_servers, *missing_keys)
+        findings += registry.check(tasks, ready.spec, ready.keys.folder, machine)
+        # Permission is for the code that was shown: changed code needs to be allowed again.
         has_leave = machine.allow_python
-        doubted = tuple(code for code in mine if (is_changed(code) if has_leave else not is_allowed(code)))
-        lost = has_leave or any(finding.severity == "error" for finding in findings)
-        if doubted and (lost or not listener.allow(doubted, False)):
-            findings = (*report_unapproved(doubted), *findings)
-        for code in doubted:
+        unapproved = tuple(
+            code for code in user_code if (is_changed(code) if has_leave else not is_allowed(code))
+        )
+        is_refused = has_leave or any(finding.severity == "error" for finding in findings)
+        if unapproved and (is_refused or not listener.allow(unapproved, False)):
+            findings = (*report_unapproved(unapproved), *findings)
+        for code in unapproved:
             note_shown(code)
     listener.check(findings)
     if any(finding.severity == "error" for finding in findings):
         raise Problem(*findings)
     require_place(out, ready.store)
-    if mine and machine.allow_python:
-        listener.allow(mine, True)
-    for code in mine:
+    if user_code and machine.allow_python:
+        listener.allow(user_code, True)
+    for code in user_code:
         allow(code)
         note_shown(code)
     for destination in destinations_:
         allow(destination)
     listener.begin()
     store = ready.store.open()
-    python = {code.name: code.checksum for code in mine}
+    python = {code.name: code.checksum for code in user_code}
     record = runs.begin(store, ready.spec, plan.digest, python)
     writer = runs.Writer(store, record)
     writer.begin(len(ready.graph.tasks))
     status: runs.Status = "interrupted"
 
     def done(task_id: str, key: str) -> None:
+        """Record a result and show it."""
         writer.add(task_id, key)
         listener.done(task_id, key)
 
     def hear(event: Event) -> None:
+        """Record an event of a task and show it."""
         writer.note(event)
         listener.hear(event)
 

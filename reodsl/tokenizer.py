@@ -7,15 +7,15 @@ from typing import Any
 
 
 def open_tokenizer(path: Path) -> Any:
-    """Return the tokenizer in a file, without the truncation and padding that a fine-tuned model's may have saved."""
-    # An extra package, which most commands do without.
+    """Return the tokenizer in a `tokenizer.json`, without the truncation and padding that the file may set."""
+    # Most commands need no tokenizer, so the optional package is imported here.
     from tokenizers import Tokenizer
 
     return of_whole_texts(Tokenizer.from_file(str(path)))
 
 
 def of_whole_texts(tokenizer: Any) -> Any:
-    """Return a tokenizer after its truncation and padding are turned off."""
+    """Turn a tokenizer's truncation and padding off, and return the tokenizer."""
     tokenizer.no_truncation()
     tokenizer.no_padding()
     return tokenizer

@@ -85,22 +85,28 @@ class RunState:
 
     @property
     def has_ended(self) -> bool:
-        """Return whether the state is final."""
+        """Return whether the run has ended, so that its state stays as it is."""
         return self.status != "running"
 
 
 def read_status(store: Store, record: RunRecord) -> Status:
-    """Return the status of a run, which is `stopped` if its process is gone and did not end it."""
+    """Return the status of a run; `stopped` if its process died without recording an end."""
     is_dead = record.status == "running" and not alive(store, record)
     return "stopped" if is_dead else record.status
 
 
-def read_state(store: Store, record: RunRecord, *, steps: bool = True) -> RunState:
-    """Read the present state of a run; without `steps` neither metrics nor reasons of failures are read."""
+def read_state(store: Store, record: RunRecord, *, with_steps: bool = True) -> RunState:
+    """Return the present state of a run, from the files that it has written.
+
+    Args:
+        store: The store of the run.
+        record: The record of the run.
+        with_steps: Whether to read the metrics of trainings and the reasons of failures.
+    """
     status = read_status(store, record)
     total: int | None = None
     began: float | None = None
-    flying: dict[str, dict[str, Any]] = {}
+    started: dict[str, dict[str, Any]] = {}
     waiting: set[str] = set()
     finished: dict[str, FinishedTask] = {}
     for event in events(store, record):
@@ -108,7 +114,7 @@ def read_state(store: Store, record: RunRecord, *, steps: bool = True) -> RunSta
         if kind == "began":
             total, began = event["total"], event["at"]
         elif kind == "started":
-            flying[task] = event
+            started[task] = event
             waiting.discard(task)
             finished.pop(task, None)
         elif kind == "waiting":
@@ -116,19 +122,19 @@ def read_state(store: Store, record: RunRecord, *, steps: bool = True) -> RunSta
         elif kind == "rebuilding":
             finished.pop(task, None)
         elif kind in ENDS:
-            flying.pop(task, None)
-            took, said, key = event.get("seconds"), event.get("said", ""), record.tasks.get(task)
-            failing = _read_reasons(store.path(key)) if steps and key is not None else ()
-            finished[task] = FinishedTask(task, kind, event["at"], took, said, failing)
+            started.pop(task, None)
+            seconds, reason, key = event.get("seconds"), event.get("said", ""), record.tasks.get(task)
+            failing = _read_reasons(store.path(key)) if with_steps and key is not None else ()
+            finished[task] = FinishedTask(task, kind, event["at"], seconds, reason, failing)
     going = [
-        _read_task(store.root, task, event, task in waiting, steps)
-        for task, event in flying.items()
+        _read_task(store.root, task, event, task in waiting, with_steps)
+        for task, event in started.items()
         if task not in record.tasks
     ]
     if status != "running":
         finished |= {
             running.task: FinishedTask(
-                running.task, "stopped", running.began, None, _format_far(running), running.failing
+                running.task, "stopped", running.began, None, _format_progress(running), running.failing
             )
             for running in going
         }
@@ -136,22 +142,32 @@ def read_state(store: Store, record: RunRecord, *, steps: bool = True) -> RunSta
     return RunState(record, status, total, len(record.tasks), began, tuple(going), tuple(finished.values()))
 
 
-def _format_far(task: RunningTask) -> str:
-    """Format how far a task was when its run stopped."""
+def _format_progress(task: RunningTask) -> str:
+    """Return how far a task was when its run stopped, as `at 12 of 40`; empty if it reported no progress."""
     if task.progress is None:
         return ""
     total = f" of {task.progress.total}" if task.progress.total else ""
     return f"at {task.progress.done}{total}"
 
 
-def _read_task(root: Path, task: str, event: Mapping[str, Any], waiting: bool, steps: bool) -> RunningTask:
-    """Return a running task from its live file and its steps."""
+def _read_task(
+    root: Path, task: str, event: Mapping[str, Any], waiting: bool, with_steps: bool
+) -> RunningTask:
+    """Return a running task, from its `started` event, its live file and the steps in its working folder.
+
+    Args:
+        root: The folder of the store.
+        task: The name of the task.
+        event: The event of its start.
+        waiting: Whether it waits for another run.
+        with_steps: Whether to read the metrics of trainings and the reasons of failures.
+    """
     key = str(event.get("key", ""))
     live = read_live(root, key) if key else None
     work = root / "work" / key
-    rows = tuple(read_steps(work)) if key and steps else ()
-    progress = _progress(live, rows)
-    failed = steps and progress is not None and any(progress.numbers.get(name) for name in COUNTS)
+    rows = tuple(read_steps(work)) if key and with_steps else ()
+    progress = _last_progress(live, rows)
+    failed = with_steps and progress is not None and any(progress.numbers.get(name) for name in COUNTS)
     return RunningTask(
         task=task,
         key=key,
@@ -165,7 +181,7 @@ def _read_task(root: Path, task: str, event: Mapping[str, Any], waiting: bool, s
 
 
 def _read_reasons(folder: Path) -> Reasons:
-    """Return why code failed at responses; nothing where its tables cannot be read."""
+    """Return the reasons why code failed at responses, each with its count; empty if the tables cannot be read."""
     from polars.exceptions import PolarsError
 
     try:
@@ -174,8 +190,13 @@ def _read_reasons(folder: Path) -> Reasons:
         return ()
 
 
-def _progress(live: Live | None, rows: tuple[Mapping[str, float], ...]) -> Progress | None:
-    """Return a task's progress; if its process is gone, by its last step."""
+def _last_progress(live: Live | None, rows: tuple[Mapping[str, float], ...]) -> Progress | None:
+    """Return the last reported progress of a task; without a live file that of its last training step.
+
+    Args:
+        live: The live file of the task, which its process writes; None if there is none.
+        rows: The metrics of its training steps.
+    """
     if live is not None and live.progress is not None:
         return live.progress
     if not rows:
@@ -186,7 +207,7 @@ def _progress(live: Live | None, rows: tuple[Mapping[str, float], ...]) -> Progr
 
 
 def to_json(state: RunState) -> dict[str, Any]:
-    """Return the state as JSON data; documented in the page JSON."""
+    """Return the state of a run as JSON data, as docs/JSON.md describes it."""
     return {
         "run": state.record.name,
         "study": state.record.study,
@@ -212,7 +233,7 @@ def to_json(state: RunState) -> dict[str, Any]:
 
 
 def going_json(task: RunningTask) -> dict[str, Any]:
-    """Return a running task as JSON data; numbers that are not finite are null."""
+    """Return a running task as JSON data; numbers that are not finite become null."""
     progress = task.progress
     return {
         "task": task.task,
@@ -231,10 +252,10 @@ _SPARK = 24
 
 
 def draw_curve(steps: Sequence[Mapping[str, float]]) -> str:
-    """Return the reward of a training, or else its loss, as a named curve.
+    """Return the reward of a training so far, or else its loss, as a line of blocks with its name.
 
     Args:
-        steps: metrics of each step.
+        steps: The metrics of each step.
     """
     for name in ("reward", "loss"):
         curve = spark([row[name] for row in steps if isinstance(row.get(name), (int, float))])
@@ -244,15 +265,15 @@ def draw_curve(steps: Sequence[Mapping[str, float]]) -> str:
 
 
 def numbers(progress: Progress | None) -> str:
-    """Format the numbers of a progress in a few words: `reward 0.42  accuracy 61.5%  length 77.8`."""
+    """Return the numbers of a task's progress on one line: `reward 0.42  accuracy 61.5%  length 77.8`."""
     return "  ".join(named_numbers(progress.numbers)) if progress is not None else ""
 
 
 def named_numbers(values: Mapping[str, float | None]) -> list[str]:
-    """Return each number with its name, such as `reward 0.42`, without nulls.
+    """Return each number with its name, such as `reward 0.42`; nulls are left out.
 
     Args:
-        values: numbers by name.
+        values: The numbers by name.
     """
     return [
         f"{name.replace('_', ' ')} {number(name, value)}"
@@ -262,11 +283,11 @@ def named_numbers(values: Mapping[str, float | None]) -> list[str]:
 
 
 def number(name: str, value: float) -> str:
-    """Return a number for people.
+    """Return a number as text, an accuracy in percent and others with three digits.
 
     Args:
-        name: name of the metric.
-        value: the number; an accuracy is a share.
+        name: The name of the metric.
+        value: The number; an accuracy is a share from 0 to 1.
     """
     if name == "accuracy":
         return f"{in_percent(value, 1)}%"
@@ -278,10 +299,8 @@ def number(name: str, value: float) -> str:
 def span(seconds: float) -> str:
     """Return a time in its two largest units: `41 s`, `3 min 20 s`, `2 h 5 min`.
 
-    `humanize` writes it in words, which are too long for a line of a table.
-
     Args:
-        seconds: the time.
+        seconds: The time.
     """
     rounded = max(0, round(seconds))
     if rounded < 60:
@@ -292,11 +311,11 @@ def span(seconds: float) -> str:
 
 
 def spark(values: Iterable[float], cells: int = _SPARK) -> str:
-    """Return a curve as a line of blocks, scaled from its lowest to its highest value.
+    """Return a curve as a line of block characters, scaled from its lowest to its highest value.
 
     Args:
-        values: the curve; several values of a cell are averaged.
-        cells: most characters.
+        values: The curve; if it is longer than `cells`, neighbouring values are averaged.
+        cells: The largest number of characters.
     """
     finite_values = [value for value in values if math.isfinite(value)]
     if len(finite_values) < 2:

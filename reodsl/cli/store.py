@@ -115,7 +115,7 @@ def _list_going(store: Store, record: RunRecord | None) -> list[dict[str, Any]]:
     """Return the tasks that a run works on now as JSON data with their progress; empty for None and for ended runs."""
     if record is None or not alive(store, record):
         return []
-    return [going_json(task) for task in read_state(store, record, steps=False).going]
+    return [going_json(task) for task in read_state(store, record, with_steps=False).going]
 
 
 def _format_going(task: dict[str, Any]) -> str:

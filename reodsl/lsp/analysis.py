@@ -47,7 +47,7 @@ class TextRange:
 
 @lru_cache(maxsize=CACHED_TEXTS)
 def lines_of(text: str) -> tuple[str, ...]:
-    r"""Split a text into lines as editors and sources do: only `\n` and `\r` end a line."""
+    r"""Return the lines of a text as editors and sources count them: only `\n`, `\r` and `\r\n` end a line."""
     return tuple(text.replace("\r\n", "\n").replace("\r", "\n").split("\n"))
 
 
@@ -58,10 +58,15 @@ def tokens_of(text: str) -> tuple[Token, ...]:
 
 
 def find_position(text: str, position: Position, encoding: str = UTF16) -> tuple[int, int]:
-    """Return line and column in the source, from 1, of a position in an editor.
+    """Return the line and column in the source, from 1, of a position in an editor.
 
-    A position past the end of a line or of the text becomes that end, a position before its start the start,
-    and a position in the middle of a character the start of the character.
+    A position outside a line or the text becomes the nearest position inside. A position within a character
+    becomes the start of the character.
+
+    Args:
+        text: The text that the editor shows.
+        position: The position, from 0, in code units of `encoding`.
+        encoding: `utf-8`, `utf-16` or `utf-32`.
     """
     lines = lines_of(text)
     if position.line < 0:
@@ -74,7 +79,13 @@ def find_position(text: str, position: Position, encoding: str = UTF16) -> tuple
 
 
 def range_of(text: str, span: Span | None, encoding: str = UTF16) -> TextRange:
-    """Return the range of a span in its text, or the start of the text without a span."""
+    """Return the range of a span in an editor; without a span the start of the text.
+
+    Args:
+        text: The text that the editor shows.
+        span: The span, in lines and columns from 1.
+        encoding: `utf-8`, `utf-16` or `utf-32`, in whose code units the range is counted.
+    """
     if span is None:
         return TextRange(Position(0, 0), Position(0, 0))
     lines = lines_of(text)
@@ -85,13 +96,13 @@ def range_of(text: str, span: Span | None, encoding: str = UTF16) -> TextRange:
 
 
 def range_of_text(text: str, encoding: str = UTF16) -> TextRange:
-    """Return the range of the full text."""
+    """Return the range of the complete text, in code units of `encoding`."""
     lines = lines_of(text)
     return TextRange(Position(0, 0), Position(len(lines) - 1, units(lines[-1], encoding)))
 
 
 def units(text: str, encoding: str = UTF16) -> int:
-    """Count the code units of a text: a character past U+FFFF has two in UTF-16, and each byte counts in UTF-8."""
+    """Return the number of code units of a text: bytes in UTF-8, 16-bit units in UTF-16, characters in UTF-32."""
     if text.isascii():
         return len(text)
     width = {UTF16: ("utf-16-le", 2), "utf-8": ("utf-8", 1), "utf-32": ("utf-32-le", 4)}[encoding]
@@ -100,13 +111,21 @@ def units(text: str, encoding: str = UTF16) -> int:
 
 @lru_cache(maxsize=CACHED_TEXTS)
 def _unit_ends(line: str, encoding: str) -> Sequence[int]:
-    """Return how many code units a line has before each of its characters, and before its end."""
+    """Return the number of code units before each character of a line, and before the line's end."""
     if line.isascii():
         return range(len(line) + 1)
     return tuple(accumulate((units(character, encoding) for character in line), initial=0))
 
 
 def _position(lines: Sequence[str], line: int, column: int, encoding: str) -> Position:
+    """Return the position in an editor of a line and column, from 1, in a source.
+
+    Args:
+        lines: The lines of the source.
+        line: The line; a line behind the text becomes the end of the text.
+        column: The column; a column behind the line becomes the line's end.
+        encoding: The encoding whose code units are counted.
+    """
     if line > len(lines):
         return Position(len(lines) - 1, units(lines[-1], encoding))
     ends = _unit_ends(lines[line - 1], encoding)
@@ -164,7 +183,7 @@ class Analysis:
         }
 
     def find_item(self, name: str) -> tuple[ParsedFile, tree.ModuleItem] | None:
-        """Return what the file declares or imports under a name, with the file that declares it."""
+        """Return the declaration or param behind a name, and the file that declares it; None for an unknown name."""
         main = self.program.main
         if main is None:
             return None
@@ -177,11 +196,11 @@ class Analysis:
         return target, target.items[imported.name]
 
     def find_module(self, key: str | None) -> ParsedFile | None:
-        """Return a module that was loaded."""
+        """Return the parsed file with the identity `key`; None if it was not loaded."""
         return self.program.context.modules.loaded.get(key) if key is not None else None
 
     def file_of(self, path: str) -> Path:
-        """Return the file of a path that a span shows."""
+        """Return the file on the disk for a path as spans and messages show it."""
         return LIBRARY / path.removeprefix(f"{STD}/") if is_library(path) else Path(path)
 
 
@@ -199,11 +218,11 @@ class Finding:
 
 
 def analyse(path: Path, texts: Mapping[Path, str]) -> Analysis:
-    """Compile the file at `path`; nothing is raised.
+    """Return the evaluation of a spec as open editors show it; raise nothing.
 
     Args:
-        path: The absolute path.
-        texts: Texts of open editors, which stand in for their files.
+        path: The absolute path of the spec.
+        texts: The texts of open editors, which replace the files on the disk.
     """
     drafts = {str(file.resolve()): text for file, text in texts.items()}
     program = load(path, {}, {}, drafts, EDITOR_STEPS)
@@ -214,40 +233,48 @@ def analyse(path: Path, texts: Mapping[Path, str]) -> Analysis:
 
 
 def list_findings(analysis: Analysis) -> tuple[Finding, ...]:
-    """List the findings on a file; findings in an imported file are shown at the import."""
+    """Return the findings on a file; a finding in an imported file is shown at the import."""
     return tuple(show_finding(analysis, diagnostic) for diagnostic in sort_diagnostics(analysis.findings))
 
 
 def is_library(path: str) -> bool:
-    """Return whether a path that a span shows is of the standard library."""
+    """Return whether a path as spans show it belongs to the standard library."""
     return path.startswith(f"{STD}/")
 
 
 def show_finding(analysis: Analysis, diagnostic: Diagnostic) -> Finding:
-    """Show a diagnostic on the file, at its span or at the import that brings it in."""
-    own_path = str(analysis.path)
+    """Return a diagnostic as an editor shows it: on the file's own text, and in one message with its notes and help.
+
+    A diagnostic about another file is shown at the import that brings the file in.
+    """
+    file_path = str(analysis.path)
     labels = diagnostic.labels
-    own_label = next((label for label in labels if label.span.path == own_path), None)
+    label_here = next((label for label in labels if label.span.path == file_path), None)
     message = diagnostic.message
-    if own_label is None and labels:
+    if label_here is None and labels:
         message = f"{labels[0].span.path}:{labels[0].span.line}: {message}"
         span = _import_of(analysis, labels[0].span.path)
     else:
-        span = own_label.span if own_label is not None else None
-        if own_label is not None and own_label.text:
-            message = f"{message}: {own_label.text}"
+        span = label_here.span if label_here is not None else None
+        if label_here is not None and label_here.text:
+            message = f"{message}: {label_here.text}"
     parts = [message, *diagnostic.notes, *([f"help: {diagnostic.help}"] if diagnostic.help else [])]
     return Finding(
         span,
         diagnostic.severity,
         diagnostic.code,
         "\n".join(parts),
-        tuple(label for label in labels if label is not own_label),
+        tuple(label for label in labels if label is not label_here),
     )
 
 
 def _import_of(analysis: Analysis, path: str) -> Span | None:
-    """Find the import that brings in a file, or the first import if other files bring it in."""
+    """Return the span of the import that brings in a file; that of the first import if another file brings it in.
+
+    Args:
+        analysis: The evaluated spec.
+        path: The imported file's path as spans show it.
+    """
     main = analysis.program.main
     if main is None:
         return None

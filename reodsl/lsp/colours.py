@@ -69,16 +69,16 @@ class OutlineSymbol:
 
 
 def colours(text: str) -> list[Colour]:
-    """List the coloured pieces of a text, in order; a piece over several lines is cut at line ends."""
+    """Return the coloured pieces of a text in order; a piece over several lines is split at line ends."""
     scanned = scan(Source("", "\n".join(lines_of(text))))
-    words = [*_words(scanned.tokens), *(Colour(word.span, "comment") for word in scanned.comments)]
+    words = [*_colour_tokens(scanned.tokens), *(Colour(word.span, "comment") for word in scanned.comments)]
     lines = lines_of(text)
     pieces = [piece for word in words for piece in _split_by_line(word, lines)]
     return sorted(pieces, key=lambda word: (word.span.line, word.span.column))
 
 
 def symbols(items: tuple[tree.BlockItem | tree.ModuleItem, ...]) -> tuple[OutlineSymbol, ...]:
-    """List the declarations among the items of a file or block, params included."""
+    """Return the outline of a file or block: its declarations and params, with the declarations inside them."""
     outline = []
     for item in items:
         if isinstance(item, tree.Param):
@@ -91,19 +91,19 @@ def symbols(items: tuple[tree.BlockItem | tree.ModuleItem, ...]) -> tuple[Outlin
     return tuple(outline)
 
 
-def _words(tokens: list[Token]) -> Iterator[Colour]:
-    """Yield the coloured tokens of a text."""
+def _colour_tokens(tokens: list[Token]) -> Iterator[Colour]:
+    """Yield the tokens of a text that have a colour."""
     opened: list[str] = []
     item: list[str] = []  # the types of the item's tokens so far
-    for token, after in zip_longest(tokens, tokens[1:]):
-        kind, follows = token.type, after.type if after is not None else ""
+    for token, next_token in zip_longest(tokens, tokens[1:]):
+        kind, next_type = token.type, next_token.type if next_token is not None else ""
         in_call = bool(opened) and opened[-1] != "LBRACE"
         if kind in _OPENERS:
             opened.append(kind)
         elif opened and kind == _OPENERS[opened[-1]]:
             opened.pop()
-        listed = kind == "COMMA" and item[:1] == ["FROM"]
-        if kind == "LBRACE" or (kind in ("NEWLINE", "COMMA", "SEP") and not in_call and not listed):
+        is_in_import = kind == "COMMA" and item[:1] == ["FROM"]
+        if kind == "LBRACE" or (kind in ("NEWLINE", "COMMA", "SEP") and not in_call and not is_in_import):
             item = []
             continue
         if kind in KEYWORDS:
@@ -111,30 +111,41 @@ def _words(tokens: list[Token]) -> Iterator[Colour]:
         elif kind in _PLAIN:
             yield Colour(token.span, _PLAIN[kind])
         elif kind == "NAME":
-            yield Colour(token.span, _name(item, follows, in_call))
+            yield Colour(token.span, _sort_name(item, next_type, in_call))
         item.append(kind)
 
 
-def _name(item: list[str], follows: str, in_call: bool) -> Sort:
-    """Sort a name by what stands before it in its item, what follows it, and whether it is in ( ) or [ ]."""
-    first, before = (item[0], item[-1]) if item else ("", "")
-    if before == "NUMBER" or (before == "COLON" and first == "PARAM"):
+def _sort_name(item: list[str], next_type: str, in_call: bool) -> Sort:
+    """Return the sort of a name from its position in its item.
+
+    Args:
+        item: The types of the item's tokens before the name.
+        next_type: The type of the token after the name.
+        in_call: Whether the name is in `( )` or `[ ]`.
+    """
+    first, previous = (item[0], item[-1]) if item else ("", "")
+    if previous == "NUMBER" or (previous == "COLON" and first == "PARAM"):
         return "type"
     if first == "FROM":
         return "variable" if "IMPORT" in item else "namespace"
     if in_call:
-        return "parameter" if follows == "COLON" else "function" if follows == "LPAR" else "variable"
-    if not item and follows == "NAME":
+        return "parameter" if next_type == "COLON" else "function" if next_type == "LPAR" else "variable"
+    if not item and next_type == "NAME":
         return "keyword"
-    if not item and follows in ("EQUAL", "PLUS_EQUAL", "LBRACE"):
+    if not item and next_type in ("EQUAL", "PLUS_EQUAL", "LBRACE"):
         return "property"
     if item == ["NAME"]:
         return "class"
-    return "function" if follows == "LPAR" else "variable"
+    return "function" if next_type == "LPAR" else "variable"
 
 
 def _split_by_line(colour: Colour, lines: Sequence[str]) -> Iterator[Colour]:
-    """Yield a piece cut at line ends."""
+    """Yield a coloured piece as pieces that each lie on one line.
+
+    Args:
+        colour: The piece.
+        lines: The lines of the text.
+    """
     span = colour.span
     if span.line == span.end_line:
         yield colour
@@ -161,7 +172,13 @@ class Hint:
 
 
 def hints(analysis: Analysis, first: int, last: int) -> tuple[Hint, ...]:
-    """Return the hints on lines `first` to `last`, by line and column."""
+    """Return the values and units to show beside the text, in the order of the text.
+
+    Args:
+        analysis: The evaluated spec.
+        first: The first line to show hints for, from 1.
+        last: The last line.
+    """
     main = analysis.program.main
     if main is None:
         return ()
@@ -174,7 +191,14 @@ def hints(analysis: Analysis, first: int, last: int) -> tuple[Hint, ...]:
 
 
 def _hint_item(analysis: Analysis, item: tree.ModuleItem, first: int, last: int) -> Iterator[Hint]:
-    """Yield the hints of a declaration between two lines: units of `let`s, budgets, calculated values."""
+    """Yield the hints of one declaration: units of its `let`s, its budgets, and its calculated values.
+
+    Args:
+        analysis: The evaluated spec.
+        item: The declaration.
+        first: The first line to show hints for, from 1.
+        last: The last line.
+    """
     if item.span.line > last or item.span.end_line < first:
         return
     value = analysis.program.values.get(item.name.name)
@@ -188,7 +212,7 @@ def _hint_item(analysis: Analysis, item: tree.ModuleItem, first: int, last: int)
             yield Hint(item.span.end_line, item.span.end_column, f" {_budgets(record)}")
     elif isinstance(record, Record):
         values = dict[tuple[int, int], dict[str, None]]()
-        # A stage has its own values, and a variable over stages another one in each.
+        # Values may differ between stages, above all those that depend on the variable of a sweep.
         stages = (
             complete_stages(analysis.program.context, record)
             if isinstance(record, DeclaredExperiment) and record.stages
@@ -209,7 +233,13 @@ def _hint_item(analysis: Analysis, item: tree.ModuleItem, first: int, last: int)
 
 
 def _list_given(record: Record, path: str, depth: int = 0) -> Iterator[tuple[tuple[int, int], Value]]:
-    """Yield the values of a record's settings and its blocks' by their position in this file."""
+    """Yield the settings of a record that this file gives: ((line, column), value) for each setting.
+
+    Args:
+        record: The record.
+        path: The path of the file.
+        depth: The number of nested blocks around the record; deeper than 8 nothing is listed.
+    """
     for slot in record.fields.values():
         if isinstance(slot.value.data, NestedBlock) and depth < 8:
             yield from _list_given(slot.value.data, path, depth + 1)
@@ -218,14 +248,14 @@ def _list_given(record: Record, path: str, depth: int = 0) -> Iterator[tuple[tup
 
 
 def _is_calculated(value: tree.Expr) -> bool:
-    """Return whether a value is calculated: a name, a sum, or a number with a suffix."""
+    """Return whether an expression needs a hint with its value: a name, a calculation, or a number with a suffix."""
     return isinstance(value, _CALCULATED) or (
         isinstance(value, tree.Number) and value.suffix in ("K", "M", "G")
     )
 
 
 def _show_value(analysis: Analysis, value: Value) -> str:
-    """Return a number with its unit, the budgets of a schedule, or the weights of a reward; else an empty text."""
+    """Return the text of a hint: a number with its unit, budgets, or a reward's weights; empty for other values."""
     data = value.data
     if isinstance(data, Quantity):
         return f"{data.number:,} {name_unit(data.unit)}".strip()
@@ -235,20 +265,24 @@ def _show_value(analysis: Analysis, value: Value) -> str:
 
 
 def _budgets(record: WrittenBudgets) -> str:
+    """Return the budgets of a schedule with the longest response, as text."""
     schedule = record.schedule
     return f"{', '.join(f'{budget:,}' for budget in (*schedule.budgets, schedule.l_max))} tokens"
 
 
 def _weights(analysis: Analysis, reward: Definition) -> str:
-    """Return the weights of a reward's splits; empty unless a single rule gives them and the budgets are known."""
+    """Return the weights of a reward's splits as text.
+
+    The text is empty if several rules of weights occur, or if the budgets differ between responses or are not
+    known yet.
+    """
     typed = type_reward(analysis.program.context, reward, symbolic=True)
     if typed is None or typed.dense is None or not isinstance(typed.split, WrittenBudgets):
         return ""
     if typed.split.data("reached"):
-        # Each response has its own.
         return ""
-    of = (typed.dense, *(let.value for let in typed.lets))
-    rules = {node.rule for formula in of for node in walk(formula) if isinstance(node, Weight)}
+    formulas = (typed.dense, *(let.value for let in typed.lets))
+    rules = {node.rule for formula in formulas for node in walk(formula) if isinstance(node, Weight)}
     if len(rules) != 1:
         return ""
     schedule = typed.split.schedule

@@ -54,18 +54,24 @@ class Completion:
 
 
 def completions(analysis: Analysis, line: int, column: int) -> tuple[Completion, ...]:
-    """List the completions at line and column (from 1), each label once."""
+    """Return what may be written at a position, each text once.
+
+    Args:
+        analysis: The evaluated spec.
+        line: The line of the cursor, from 1.
+        column: The column of the cursor, from 1.
+    """
     lines = lines_of(analysis.text)
-    prefix = lines[line - 1][: column - 1] if line <= len(lines) else ""
-    if _is_in_comment_or_text(prefix):
+    text_before = lines[line - 1][: column - 1] if line <= len(lines) else ""
+    if _is_in_comment_or_text(text_before):
         return ()
-    match = _MODULE.match(prefix)
+    match = _MODULE.match(text_before)
     if match:
-        return _distinct(_modules(analysis, _back(analysis, line, column, match.group(1))))
-    match = _NAMES.match(prefix)
+        return _distinct(_modules(analysis, _typed_span(analysis, line, column, match.group(1))))
+    match = _NAMES.match(text_before)
     if match:
         return _distinct(
-            _complete_provided(analysis, match.group(1), _back(analysis, line, column, match.group(2)))
+            _complete_provided(analysis, match.group(1), _typed_span(analysis, line, column, match.group(2)))
         )
     site = locate(analysis.text, line, column)
     word = site.word
@@ -74,17 +80,18 @@ def completions(analysis: Analysis, line: int, column: int) -> tuple[Completion,
 
 
 def _is_in_comment_or_text(prefix: str) -> bool:
-    """Return whether the end of `prefix` is inside a text in quotes or a comment."""
+    """Return whether the end of a line's beginning is inside a comment or a text in quotes."""
     bare = re.sub(r'"(?:\\.|[^"\\])*"', "", prefix)
     return '"' in bare or "#" in bare
 
 
-def _back(analysis: Analysis, line: int, column: int, typed: str) -> Span:
+def _typed_span(analysis: Analysis, line: int, column: int, typed: str) -> Span:
+    """Return the span of the text `typed`, which ends at the cursor."""
     return Span(str(analysis.path), line, column - len(typed), line, column)
 
 
 def _distinct(offers: Iterable[Completion]) -> tuple[Completion, ...]:
-    """Return the first completion of each label."""
+    """Return the completions without later ones of the same label."""
     by_label: dict[str, Completion] = {}
     for offer in offers:
         by_label.setdefault(offer.label, offer)
@@ -92,13 +99,19 @@ def _distinct(offers: Iterable[Completion]) -> tuple[Completion, ...]:
 
 
 def _complete_at(analysis: Analysis, site: CursorSite, span: Span) -> Iterator[Completion]:
-    """Yield the completions for the statement before the cursor."""
+    """Yield the completions at the cursor, in any statement that is no import.
+
+    Args:
+        analysis: The evaluated spec.
+        site: The cursor with the tokens and brackets around it.
+        span: The span that a completion replaces.
+    """
     frame, tokens = site.frame, site.tokens_before
     if site.expected is not None and isinstance(site.expected.type, Condition):
         frame.body = CONDITION
     if tokens and tokens[-1].type in ("DOT", "DOTDOT"):
         if not frame.body:
-            yield from _below(analysis, site, span)
+            yield from _complete_member(analysis, site, span)
         return
     if not frame.bracket and not tokens:
         for name in DECLARED:
@@ -134,7 +147,7 @@ def _complete_at(analysis: Analysis, site: CursorSite, span: Span) -> Iterator[C
 
 
 def write_snippet(kind: str) -> str:
-    """Return a declaration of a kind with examples of its required settings; empty if it requires none."""
+    """Return a declaration of a kind with its required settings as an editor's snippet; empty if it requires none."""
     declared_kind = KINDS.get(kind)
     if declared_kind is None or declared_kind.form == "call" or declared_kind.children or kind in FORMULAS:
         return ""
@@ -147,8 +160,14 @@ def write_snippet(kind: str) -> str:
     return "\n".join((f"{kind} ${{1:name}} {{", *lines, "  $0", "}")) if lines else ""
 
 
-def _below(analysis: Analysis, site: CursorSite, span: Span) -> Iterator[Completion]:
-    """Yield what may follow a point: a module or a name of the library, a setting of a declaration, its stages."""
+def _complete_member(analysis: Analysis, site: CursorSite, span: Span) -> Iterator[Completion]:
+    """Yield what may follow a point: a module or name of the library, a setting of a declaration, or `stages`.
+
+    Args:
+        analysis: The evaluated spec.
+        site: The cursor with the tokens and brackets around it.
+        span: The span that a completion replaces.
+    """
     parts: list[str] = []
     tokens, end = site.tokens_before, len(site.tokens_before)
     while end > 1 and tokens[end - 1].type == "DOT" and is_word(tokens[end - 2]):
@@ -185,7 +204,15 @@ def _below(analysis: Analysis, site: CursorSite, span: Span) -> Iterator[Complet
 
 
 def _settings(analysis: Analysis, site: CursorSite, span: Span) -> Iterator[Completion]:
-    """Yield the settings that the block lacks, of its method if that is known; required settings come first."""
+    """Yield the settings that the block around the cursor does not have yet, with required ones marked as best.
+
+    Settings of other training methods are left out if the method is known.
+
+    Args:
+        analysis: The evaluated spec.
+        site: The cursor with the tokens and brackets around it.
+        span: The span that a completion replaces.
+    """
     kind = KINDS.get(site.frame.kind)
     method, inherited = _find_known_settings(analysis, site)
     for name, field in site.frame.fields().items():
@@ -205,18 +232,27 @@ def _settings(analysis: Analysis, site: CursorSite, span: Span) -> Iterator[Comp
 
 
 def _find_known_settings(analysis: Analysis, site: CursorSite) -> tuple[str, set[str]]:
-    """Return the method of the declaration around the cursor, and the settings of the block that have a value."""
+    """Return the training method of the declaration around the cursor, and the settings that have a value.
+
+    The method is empty if it is not known.
+    """
     value = analysis.program.values.get(site.frame.owner)
     if value is None or not isinstance(value.data, Record) or site.frame.path is None:
         return "", set()
     record = value.data
     method = record.at("method")
-    named = {name for name in site.frame.fields() if record.at(".".join((*site.frame.path, name)))}
-    return write_value(method.value) if method is not None else "", named
+    names = {name for name in site.frame.fields() if record.at(".".join((*site.frame.path, name)))}
+    return write_value(method.value) if method is not None else "", names
 
 
 def _arguments(analysis: Analysis, site: CursorSite, span: Span) -> Iterator[Completion]:
-    """Yield the arguments of the function around the cursor."""
+    """Yield the arguments of the function around the cursor, with required ones marked as best.
+
+    Args:
+        analysis: The evaluated spec.
+        site: The cursor with the tokens and brackets around it.
+        span: The span that a completion replaces.
+    """
     for name, field in site.frame.fields().items():
         yield Completion(
             name,
@@ -231,36 +267,47 @@ def _arguments(analysis: Analysis, site: CursorSite, span: Span) -> Iterator[Com
 
 
 def _values(analysis: Analysis, site: CursorSite, span: Span) -> Iterator[Completion]:
-    """Yield values for the setting: its words, local names, names of the file and the library, functions."""
+    """Yield the values that may follow: words of the setting, names of this file and the library, functions.
+
+    Args:
+        analysis: The evaluated spec.
+        site: The cursor with the tokens and brackets around it.
+        span: The span that a completion replaces.
+    """
     field = site.expected
-    fitting = list_kinds(field.type) if field is not None else ()
+    kinds = list_kinds(field.type) if field is not None else ()
     if field is None and not site.frame.bracket and site.tokens_before:
         declared = KINDS.get(site.tokens_before[0].text)
-        fitting = declared.parents if declared is not None else ()
+        kinds = declared.parents if declared is not None else ()
     if field is not None:
         flags = ("true", "false") if isinstance(field.type, Flag) else ()
         for word in (*words_of(field.type), *flags):
             yield Completion(word, "word", span, doc=field.doc, best=True)
     for local in site.locals.values():
-        yield Completion(local.name, "name", span, local.kind, best=local.kind in fitting)
+        yield Completion(local.name, "name", span, local.kind, best=local.kind in kinds)
     main = analysis.program.main
-    for name, item in _scope(analysis, main) if main is not None else ():
+    for name, item in _list_scope(analysis, main) if main is not None else ():
         if name != site.frame.owner:
-            yield Completion(name, "name", span, item.kind_name, item.doc or "", item.kind_name in fitting)
-    scope = {name for name, _ in _scope(analysis, main)} if main is not None else set()
+            yield Completion(name, "name", span, item.kind_name, item.doc or "", item.kind_name in kinds)
+    scope = {name for name, _ in _list_scope(analysis, main)} if main is not None else set()
     for module, kind, name in list_declarations():
-        if kind in fitting and name not in scope:
-            adds = add_import(analysis, module, name)
-            yield Completion(name, "name", span, f"{kind} of {module}", import_edit=adds)
+        if kind in kinds and name not in scope:
+            edit = add_import(analysis, module, name)
+            yield Completion(name, "name", span, f"{kind} of {module}", import_edit=edit)
     functions = [*SIGNATURES.values(), *(function for function in KINDS.values() if function.form == "call")]
     for function in functions:
-        yield Completion(function.name, "function", span, "", function.doc, function.name in fitting)
+        yield Completion(function.name, "function", span, "", function.doc, function.name in kinds)
 
 
 def _formula(analysis: Analysis, site: CursorSite, span: Span) -> Iterator[Completion]:
-    """Yield what a formula may name: its own names and the responses first, then functions, numbers and budgets.
+    """Yield the names and functions that may follow in the formula of a reward, selection, measure or condition.
 
-    After `in` it yields what a statistic or `dense` runs over: responses after `for`, budgets after `dense`.
+    After `for NAME in` these are sets of responses; after `dense NAME in` they are budgets.
+
+    Args:
+        analysis: The evaluated spec.
+        site: The cursor with the tokens and brackets around it.
+        span: The span that a completion replaces.
     """
     words = [token.type for token in site.tokens_before]
     argument = site.tokens_before[-2].text if words[-1:] == ["COLON"] and len(words) > 1 else ""
@@ -270,23 +317,23 @@ def _formula(analysis: Analysis, site: CursorSite, span: Span) -> Iterator[Compl
         )
         return
     body = site.frame.body
-    tracked = lines_of(analysis.text)[span.line - 1].lstrip().startswith("track ")
+    in_track = lines_of(analysis.text)[span.line - 1].lstrip().startswith("track ")
     if words[-1:] == ["IN"]:
-        runs = "FOR" if "FOR" in words and "DENSE" not in words[-4:] else "DENSE"
+        clause = "FOR" if "FOR" in words and "DENSE" not in words[-4:] else "DENSE"
         of_reward = ("batch", "history", "y", "truth", "answer")
-        beyond = ("steps", "monitor") if tracked else of_reward * (body == "reward")
-        for name in ("group", "ref", *beyond) if runs == "FOR" else ():
+        extra = ("steps", "monitor") if in_track else of_reward * (body == "reward")
+        for name in ("group", "ref", *extra) if clause == "FOR" else ():
             yield Completion(name, "name", span, "responses", _word_doc(name), best=True)
-        if runs == "DENSE":
+        if clause == "DENSE":
             for local in site.locals.values():
                 if local.kind == "parameter":
                     yield Completion(local.name, "name", span, local.kind, best=True)
-            yield from _outside(analysis, span, ("budgets",))
+            yield from _list_names(analysis, span, ("budgets",))
         return
     for local in site.locals.values():
-        # A `let` names what stands above it, and a metric is read by tracks alone.
+        # A `let` can use only names above it, and only tracks can use a metric.
         above = (local.span.line, local.span.column) < (span.line, span.column)
-        if (above and (tracked or local.kind != "metric")) or local.kind not in ("let", "track", "metric"):
+        if (above and (in_track or local.kind != "metric")) or local.kind not in ("let", "track", "metric"):
             yield Completion(local.name, "name", span, local.kind, best=True)
     if not words and site.frame.kind in ARGUMENTS:
         name = ARGUMENTS[site.frame.kind]
@@ -295,22 +342,22 @@ def _formula(analysis: Analysis, site: CursorSite, span: Span) -> Iterator[Compl
     for name in names:
         yield Completion(name, "name", span, "of a response", _word_doc(name), best=True)
     for name in (*FUNCTIONS, *(CHOICES if body == "selection" else ())):
-        read = READINGS.get(name)
-        if read is None or (read.sampled if body == CONDITION else f"a {body}" in read.bodies):
+        reading = READINGS.get(name)
+        if reading is None or (reading.sampled if body == CONDITION else f"a {body}" in reading.bodies):
             yield Completion(name, "function", span, "", _word_doc(name))
-    yield from _outside(analysis, span, ("param", "budgets"))
+    yield from _list_names(analysis, span, ("param", "budgets"))
 
 
-def _outside(analysis: Analysis, span: Span, kinds: tuple[str, ...]) -> Iterator[Completion]:
-    """Yield the names of the file whose kind is among `kinds`."""
+def _list_names(analysis: Analysis, span: Span, kinds: tuple[str, ...]) -> Iterator[Completion]:
+    """Yield the names of the file whose declarations are of the given kinds."""
     main = analysis.program.main
-    for name, item in _scope(analysis, main) if main is not None else ():
+    for name, item in _list_scope(analysis, main) if main is not None else ():
         if item.kind_name in kinds:
             yield Completion(name, "name", span, item.kind_name, item.doc or "")
 
 
 def _word_doc(name: str) -> str:
-    """Explain a word of rewards by the forms in which it is used."""
+    """Return the documented uses of a word in rewards and measures as a Markdown list."""
     forms = [
         f"- {code}: {means}"
         for code, means in (*REWARD_WORDS, *MEASURE_WORDS)
@@ -319,8 +366,8 @@ def _word_doc(name: str) -> str:
     return "\n".join(forms)
 
 
-def _scope(analysis: Analysis, main: ParsedFile) -> Iterator[tuple[str, tree.ModuleItem]]:
-    """Yield the names of a file, declared and imported, with their items."""
+def _list_scope(analysis: Analysis, main: ParsedFile) -> Iterator[tuple[str, tree.ModuleItem]]:
+    """Yield the names that a file declares or imports, each with its declaration."""
     yield from main.items.items()
     loaded = analysis.program.context.modules.loaded
     for name, imported in main.imports.items():
@@ -330,7 +377,7 @@ def _scope(analysis: Analysis, main: ParsedFile) -> Iterator[tuple[str, tree.Mod
 
 
 def _modules(analysis: Analysis, span: Span) -> Iterator[Completion]:
-    """Yield the library's modules, and the files in this folder and its folders."""
+    """Yield the modules that a file may import: the library's, and specs in its folder and the folders below."""
     for name in list_library():
         yield Completion(f"{STD}.{name}", "module", span)
     folder = analysis.path.parent
@@ -345,12 +392,17 @@ def _modules(analysis: Analysis, span: Span) -> Iterator[Completion]:
 
 def _complete_provided(analysis: Analysis, module: str, span: Span) -> Iterator[Completion]:
     """Yield the names that a module declares."""
-    for item in _items(analysis, module):
+    for item in _list_items(analysis, module):
         yield Completion(item.name.name, "name", span, item.kind_name, item.doc or "")
 
 
-def _items(analysis: Analysis, module: str) -> tuple[tree.ModuleItem, ...]:
-    """Return what a module declares, read as an import of this file would read it."""
+def _list_items(analysis: Analysis, module: str) -> tuple[tree.ModuleItem, ...]:
+    """Return the declarations of a module that this file could import.
+
+    Args:
+        analysis: The evaluated spec.
+        module: The module as an import writes it.
+    """
     open_modules = analysis.program.context.modules
     modules = Modules(open_modules.root, open_modules.drafts)
     path = str(analysis.path)

@@ -25,7 +25,13 @@ class Fix:
 
 
 def fixes(analysis: Analysis, first: int, last: int) -> tuple[Fix, ...]:
-    """List the fixes of the findings on lines `first` to `last` (from 1)."""
+    """Return the fixes for findings on some lines.
+
+    Args:
+        analysis: The evaluated spec.
+        first: The first line, from 1.
+        last: The last line.
+    """
     path = str(analysis.path)
     return tuple(
         Fix(title, finding, edit)
@@ -37,7 +43,13 @@ def fixes(analysis: Analysis, first: int, last: int) -> tuple[Fix, ...]:
 
 
 def _offers(analysis: Analysis, finding: Diagnostic, span: Span) -> Iterator[tuple[str, Edit]]:
-    """Yield titles and edits for a finding, whose first span in the file is `span`."""
+    """Yield (title, edit) for each fix of a finding.
+
+    Args:
+        analysis: The evaluated spec.
+        finding: The finding.
+        span: The first span of the finding in this file.
+    """
     for edit in finding.edits:
         yield f"Write {edit.text}", edit
     help_ = finding.help or ""
@@ -50,7 +62,15 @@ def _offers(analysis: Analysis, finding: Diagnostic, span: Span) -> Iterator[tup
 
 
 def add_import(analysis: Analysis, module: str, name: str) -> Edit | None:
-    """Return the edit that imports names: in an import of their module, else on a new line after the imports."""
+    """Return the edit that imports names; None if the spec could not be read.
+
+    The names are appended to an import of their module, or a new import is added behind the others.
+
+    Args:
+        analysis: The evaluated spec.
+        module: The module as an import writes it.
+        name: The name, or several names with commas.
+    """
     main = analysis.program.main
     if main is None:
         return None
@@ -72,4 +92,5 @@ def add_import(analysis: Analysis, module: str, name: str) -> Edit | None:
 
 
 def _empty(path: str, line: int, column: int) -> Span:
+    """Return the empty span at a position."""
     return Span(path, line, column, line, column)

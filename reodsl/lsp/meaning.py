@@ -59,19 +59,26 @@ Explanation = tuple[Callable[[], str], Span | None]
 
 
 def meaning(analysis: Analysis, line: int, column: int) -> Meaning | None:
-    """Explain the word at line and column (from 1); None without a word or for an unknown word."""
+    """Return the meaning of the word at a position; None without a word or for an unknown word.
+
+    Args:
+        analysis: The evaluated spec.
+        line: The line of the cursor, from 1.
+        column: The column of the cursor, from 1.
+    """
     return _explain_site(analysis, locate(analysis.text, line, column))
 
 
 def _explain_site(analysis: Analysis, site: CursorSite) -> Meaning | None:
+    """Return the meaning of the word under the cursor; None without a word or for an unknown word."""
     if site.word is None:
         return None
     explained = _explain(analysis, site, site.word)
     return Meaning(explained[0], site.word.span, explained[1]) if explained is not None else None
 
 
-def _say(text: str) -> Explanation:
-    """Return an explanation that is written already, of a word of the language."""
+def _ready(text: str) -> Explanation:
+    """Return a ready explanation of a word of the language, which has no definition in a file."""
     return (lambda: text), None
 
 
@@ -79,27 +86,27 @@ def _explain(analysis: Analysis, site: CursorSite, word: Token) -> Explanation |
     """Explain a word by its place in the statement."""
     tokens, frame = site.tokens_before, site.frame
     if tokens and tokens[0].type == "FROM" and not frame.bracket:
-        return _import(analysis, site, word)
+        return _explain_import(analysis, site, word)
     if tokens and tokens[-1].type in ("DOT", "DOTDOT"):
         return None
     follows = site.next_token.type if site.next_token is not None else ""
     if frame.bracket == "(" and frame.kind and follows == "COLON":
-        return _argument(analysis, frame.kind, word.text) or (
+        return _explain_argument(analysis, frame.kind, word.text) or (
             _explain_in_reward(word.text) if frame.body else None
         )
     if not tokens and not frame.bracket:
-        return _say(f"**{word.text}**: {KINDS[word.text].doc}") if word.text in KINDS else None
+        return _ready(f"**{word.text}**: {KINDS[word.text].doc}") if word.text in KINDS else None
     if not tokens and frame.bracket == "{":
         field = frame.fields().get(word.text)
         if field is not None and follows != "NAME":
-            return _setting(analysis, site, word, field)
+            return _explain_setting(analysis, site, word, field)
         if follows == "NAME" and word.text in KINDS:
-            return _say(f"**{word.text}**: {KINDS[word.text].doc}")
-    return _name(analysis, site, word)
+            return _ready(f"**{word.text}**: {KINDS[word.text].doc}")
+    return _explain_name(analysis, site, word)
 
 
-def _import(analysis: Analysis, site: CursorSite, word: Token) -> Explanation | None:
-    """Explain a module in an import, or a name that it provides."""
+def _explain_import(analysis: Analysis, site: CursorSite, word: Token) -> Explanation | None:
+    """Return the explanation of a module in an import, or of an imported name; None for an unknown one."""
     if any(token.type == "IMPORT" for token in site.tokens_before):
         local = analysis.local_names.get((word.span.line, word.text), "")
         return _explain_declared(analysis, word.text) or _explain_declared(analysis, local)
@@ -111,18 +118,26 @@ def _import(analysis: Analysis, site: CursorSite, word: Token) -> Explanation | 
     return (lambda: text), Span(target.path, 1, 1, 1, 1)
 
 
-def _name(analysis: Analysis, site: CursorSite, word: Token) -> Explanation | None:
-    """Explain a name used as a value: a word of its setting, a local name, a name of the file, a function."""
+def _explain_name(analysis: Analysis, site: CursorSite, word: Token) -> Explanation | None:
+    """Return the explanation of a name used as a value; None for an unknown name.
+
+    The name may be a word of the setting, a local name, a declaration, a function, or a word of rewards.
+
+    Args:
+        analysis: The evaluated spec.
+        site: The cursor with the tokens and brackets around it.
+        word: The token of the name.
+    """
     field = site.expected
     if field is not None and word.text in words_of(field.type):
-        return _say(f"`{word.text}`: {field.doc}")
+        return _ready(f"`{word.text}`: {field.doc}")
     local = site.locals.get(word.text)
-    # `arm vanilla = vanilla`: what stands behind the sign is not the arm itself.
-    itself = local is not None and local.span.line == word.span.line and site.has_sign
+    # In `arm vanilla = vanilla` the second name means another declaration.
+    is_same_declaration = local is not None and local.span.line == word.span.line and site.has_sign
     is_call = site.next_token is not None and site.next_token.type == "LPAR"
     if local is not None and local.kind == "variable" and is_call:
         local = None  # a variable is not called: `z(…)` is a part of a reward
-    if local is not None and not (itself and local.kind not in ("variable", "parameter")):
+    if local is not None and not (is_same_declaration and local.kind not in ("variable", "parameter")):
         text = f"**{local.kind}** `{word.text}`"
         return (lambda: text), local.span._replace(path=str(analysis.path))
     if is_call and site.frame.body and word.text in FUNCTIONS:
@@ -133,32 +148,38 @@ def _name(analysis: Analysis, site: CursorSite, word: Token) -> Explanation | No
     function = SIGNATURES.get(word.text) or KINDS.get(word.text)
     if function is not None and function.form == "call":
         arguments = "".join(f"\n- `{name}`: {argument.doc}" for name, argument in function.fields.items())
-        return _say(f"**{word.text}**(…): {function.doc}\n{arguments}")
+        return _ready(f"**{word.text}**(…): {function.doc}\n{arguments}")
     return _explain_in_reward(word.text)
 
 
 @cache
 def _explain_in_reward(word: str) -> Explanation | None:
-    """Explain a word of a reward's formula, by every form in which it is used."""
+    """Return the explanation of a word of formulas, as the list of its documented uses; None for other words."""
     plain_words = "y", "x", "group", "batch", "history", "ref", "dense", "track", "metric"
     named = {"start", *ARGUMENTS.values(), *WORDS, *(value for words in WORDS.values() for value in words)}
     if word not in (*FUNCTIONS, *TRACK_WORDS, *MEASURES, *plain_words, *named):
         return None
-    both = (*REWARD_WORDS, *MEASURE_WORDS)
-    # The name of an argument is also a word of English, and `z` a variable.
+    uses = (*REWARD_WORDS, *MEASURE_WORDS)
+    # Names of arguments are also English words, so they are searched only in code; `z` is also a variable.
     pattern = rf"\b{word}\b" if word != "z" else r"\bz\("
-    forms = [f"- {c}: {means}" for c, means in both if re.search(pattern, c if word in named else c + means)]
-    return _say(f"**{word}** in a reward\n\n" + "\n".join(forms)) if forms else None
+    forms = [f"- {c}: {means}" for c, means in uses if re.search(pattern, c if word in named else c + means)]
+    return _ready(f"**{word}** in a reward\n\n" + "\n".join(forms)) if forms else None
 
 
 def _explain_declared(analysis: Analysis, name: str) -> Explanation | None:
-    """Explain a declaration or param of the file or of a file that it imports from."""
+    """Return the explanation of a declaration or param that the file declares or imports; None for an unknown name."""
     item = analysis.find_item(name)
     return (partial(_describe_declared, analysis, *item), item[1].name.span) if item is not None else None
 
 
 def _describe_declared(analysis: Analysis, module: ParsedFile, item: tree.ModuleItem) -> str:
-    """Describe a declaration in Markdown: its head, formula, value and comment."""
+    """Return a declaration in Markdown: its head, formula, value and comment.
+
+    Args:
+        analysis: The evaluated spec.
+        module: The file that declares the item.
+        item: The declaration or param.
+    """
     parts = [f"**{item.kind_name}** `{item.name.name}`"]
     if isinstance(item, tree.Decl) and item.params:
         params = ", ".join(_quote_span(analysis, param.span) for param in item.params)
@@ -181,24 +202,34 @@ def _describe_declared(analysis: Analysis, module: ParsedFile, item: tree.Module
     return "\n\n".join(parts)
 
 
-def _setting(analysis: Analysis, site: CursorSite, word: Token, field: Setting) -> Explanation:
-    """Explain a setting: its type, its value and where it was set, and the value it replaces."""
-    slot = _slot(analysis, site, word.text)
+def _explain_setting(analysis: Analysis, site: CursorSite, word: Token, field: Setting) -> Explanation:
+    """Return the explanation of a setting: its description, its value, and the value that it replaces.
+
+    The definition is the line that set the replaced value, or else the line that set the value.
+    """
+    slot = _find_slot(analysis, site, word.text)
     return partial(_describe_setting, word.text, field, slot), (slot.parent or slot).span if slot else None
 
 
 def _describe_setting(name: str, field: Setting, slot: Slot | None) -> str:
+    """Return a setting in Markdown: its description, its value, and the value that it replaces.
+
+    Args:
+        name: The name of the setting.
+        field: The declaration of the setting.
+        slot: The setting in the record around the cursor; None if the setting has no value.
+    """
     parts = [describe_field(name, field)]
     if slot is not None and not isinstance(slot.value.data, NestedBlock):
-        parts.append(f"value: {_show_value(slot.value) or describe(slot.value)}{_origin(slot)}")
+        parts.append(f"value: {_show_value(slot.value) or describe(slot.value)}{_format_origin(slot)}")
         replaced = slot.parent
         if replaced is not None:
-            parts.append(f"replaces {_show_value(replaced.value) or 'a value'}{_origin(replaced)}")
+            parts.append(f"replaces {_show_value(replaced.value) or 'a value'}{_format_origin(replaced)}")
     return "\n\n".join(parts)
 
 
 def describe_field(name: str, field: Setting) -> str:
-    """Describe a setting or argument in Markdown: doc, type, unit, range, default, and the methods that have it."""
+    """Return a setting or argument in Markdown: description, type, range, default and training methods."""
     range_ = field.type.range_words() if isinstance(field.type, Num) else ""
     facts = [f"{describe_type(field.type)}, {range_}" if range_ else describe_type(field.type)]
     default = default_words(field)
@@ -210,7 +241,7 @@ def describe_field(name: str, field: Setting) -> str:
 
 
 def words_of(type_: Type) -> tuple[str, ...]:
-    """List the words that a setting of this type can have, also as elements of a list."""
+    """Return the words that a setting of this type may have, also as items of a list."""
     match type_:
         case OneOf():
             return type_.words
@@ -221,7 +252,8 @@ def words_of(type_: Type) -> tuple[str, ...]:
     return ()
 
 
-def _slot(analysis: Analysis, site: CursorSite, name: str) -> Slot | None:
+def _find_slot(analysis: Analysis, site: CursorSite, name: str) -> Slot | None:
+    """Return the setting in the block around the cursor, with its value; None if it has no value."""
     value = analysis.program.values.get(site.frame.owner)
     if site.frame.path is None or value is None or not isinstance(value.data, Record):
         return None
@@ -229,7 +261,7 @@ def _slot(analysis: Analysis, site: CursorSite, name: str) -> Slot | None:
 
 
 def _show_value(value: Value | None) -> str:
-    """Show a value on a line; empty if it says no more than its name."""
+    """Return a value on one line for an explanation; empty if it would say no more than its name."""
     if value is None:
         return ""
     if isinstance(value.data, Record):
@@ -242,19 +274,27 @@ def _show_value(value: Value | None) -> str:
 
 
 def _budgets(record: Record) -> Schedule | None:
+    """Return the schedule of a record that is budgets; None for other records."""
     return record.schedule if isinstance(record, WrittenBudgets) else None
 
 
-def _origin(slot: Slot) -> str:
+def _format_origin(slot: Slot) -> str:
+    """Return where a setting was given, ` (PATH, line N): COMMENT`; empty for a default."""
     where = f" ({slot.span.path}, line {slot.span.line})" if slot.span is not None else ""
     return f"{where}: {slot.doc.strip()}" if slot.doc.strip() else where
 
 
-def _argument(analysis: Analysis, function: str, name: str) -> Explanation | None:
-    """Explain an argument of a function, or a parameter of a reward or selection."""
+def _explain_argument(analysis: Analysis, function: str, name: str) -> Explanation | None:
+    """Return the explanation of an argument of a function, reward or selection; None for an unknown argument.
+
+    Args:
+        analysis: The evaluated spec.
+        function: The name of the function, reward or selection.
+        name: The name of the argument.
+    """
     signature = SIGNATURES.get(function) or KINDS.get(function)
     if signature is not None and name in signature.fields:
-        return _say(describe_field(name, signature.fields[name]))
+        return _ready(describe_field(name, signature.fields[name]))
     parameter = analysis.parameters.get(function, {}).get(name)
     if parameter is None:
         return None
@@ -263,12 +303,12 @@ def _argument(analysis: Analysis, function: str, name: str) -> Explanation | Non
 
 
 def _quote_span(analysis: Analysis, span: Span) -> str:
-    """Quote the text of a span without line breaks."""
+    """Return the source text of a span on one line."""
     return " ".join(_lines_at(analysis, span).split())
 
 
 def _lines_at(analysis: Analysis, span: Span) -> str:
-    """Return the text of a span."""
+    """Return the source text of a span."""
     lines = list(lines_of(analysis.sources[span.path])[span.line - 1 : span.end_line])
     lines[-1] = lines[-1][: span.end_column - 1]
     lines[0] = lines[0][span.column - 1 :]
@@ -292,16 +332,21 @@ class Occurrence:
 def references(
     analysis: Analysis, texts: Mapping[Path, str], line: int, column: int, folder: bool = True
 ) -> tuple[Occurrence, ...]:
-    """List the uses of the name at line and column (from 1), with its declaration; empty for a word of the language.
+    """Return the uses of the name at a position, with its declaration; empty for a word of the language.
 
-    `folder` looks in the other specs of the folder and below too.
+    Args:
+        analysis: The evaluated spec.
+        texts: The texts of open editors by path.
+        line: The line of the cursor, from 1.
+        column: The column of the cursor, from 1.
+        folder: Whether to search all specs of the folder and of folders below.
     """
-    target = _target(analysis, line, column)
+    target = _find_target(analysis, line, column)
     if target is None:
         return ()
     name, declared = target
     places = list(_find_in_file(analysis, name, declared))
-    for path, text in _texts_of(analysis.path.parent, texts) if folder else ():
+    for path, text in _read_specs(analysis.path.parent, texts) if folder else ():
         if path != analysis.path and re.search(rf"\b{name}\b", text):
             places += _find_in_file(analyse(path, {**texts, path: text}), name, declared)
     return tuple(places)
@@ -313,15 +358,23 @@ NOT_RENAMABLE = "only names that a spec declares can be renamed"
 def rename(
     analysis: Analysis, texts: Mapping[Path, str], line: int, column: int, new: str
 ) -> tuple[Occurrence, ...] | str:
-    """List the uses that a new name replaces, or say why it cannot."""
-    target = _target(analysis, line, column)
+    """Return the uses that a new name must replace, or a message that says why the name cannot be changed.
+
+    Args:
+        analysis: The evaluated spec.
+        texts: The texts of open editors by path.
+        line: The line of the cursor, from 1.
+        column: The column of the cursor, from 1.
+        new: The new name.
+    """
+    target = _find_target(analysis, line, column)
     if target is None:
         return NOT_RENAMABLE
     if target[1][0].is_relative_to(LIBRARY):
         return "this is a name of the standard library; give it another one here by `import NAME as OTHER`"
     if not _NAME.fullmatch(new) or new.upper() in KEYWORDS:
         return f"`{new}` is not a name: letters, digits and _, and no word of the language"
-    if sum(1 for _ in islice(_specs(analysis.path.parent), MOST_FILES + 1)) > MOST_FILES:
+    if sum(1 for _ in islice(_list_specs(analysis.path.parent), MOST_FILES + 1)) > MOST_FILES:
         return (
             f"there are more than {MOST_FILES:,} specs in this folder and below: not every use would be found"
         )
@@ -337,34 +390,48 @@ def rename(
     return places
 
 
-def _target(analysis: Analysis, line: int, column: int) -> tuple[str, tuple[Path, int, int]] | None:
-    """Return the name at a place, and the file, line and column of its declaration."""
-    return _target_of(analysis, meaning(analysis, line, column))
+def _find_target(analysis: Analysis, line: int, column: int) -> tuple[str, tuple[Path, int, int]] | None:
+    """Return the name at a position, and the file, line and column of its declaration; None without a declaration."""
+    return _find_declaration(analysis, meaning(analysis, line, column))
 
 
-def _target_of(analysis: Analysis, explanation: Meaning | None) -> tuple[str, tuple[Path, int, int]] | None:
+def _find_declaration(
+    analysis: Analysis, explanation: Meaning | None
+) -> tuple[str, tuple[Path, int, int]] | None:
+    """Return an explained name and the (file, line, column) of its declaration.
+
+    None if the word has no declaration, or if its definition has another name, as for an import with `as`.
+    """
     if explanation is None or explanation.definition is None:
         return None
     word = _text_at(analysis.text, explanation.span)
     file = analysis.file_of(explanation.definition.path)
     source = analysis.text if file == analysis.path else analysis.sources.get(explanation.definition.path, "")
-    # A setting's value, and a name that an import gives, stand elsewhere under another word.
+    # The definition of a setting or of an import with `as` has another name: it cannot be renamed with it.
     if _text_at(source, explanation.definition) != word:
         return None
     return word, (file, explanation.definition.line, explanation.definition.column)
 
 
 def _find_in_file(analysis: Analysis, name: str, declared: tuple[Path, int, int]) -> Iterator[Occurrence]:
+    """Yield the uses of a name in a file.
+
+    Args:
+        analysis: The evaluated file.
+        name: The name.
+        declared: The file, line and column of its declaration, by which other things of the same name are
+            excluded.
+    """
     for site in locate_name(analysis.text, name):
         explanation = _explain_site(analysis, site)
-        target = _target_of(analysis, explanation)
+        target = _find_declaration(analysis, explanation)
         if explanation is not None and target is not None and target[1] == declared:
             yield Occurrence(analysis.path, analysis.text, explanation.span)
 
 
-def _texts_of(folder: Path, texts: Mapping[Path, str]) -> Iterator[tuple[Path, str]]:
-    """Yield the specs of a folder and below, as open editors show them or as they are on disk."""
-    for path in islice(_specs(folder), MOST_FILES):
+def _read_specs(folder: Path, texts: Mapping[Path, str]) -> Iterator[tuple[Path, str]]:
+    """Yield (path, text) for the specs of a folder and below; open editors' texts replace those on the disk."""
+    for path in islice(_list_specs(folder), MOST_FILES):
         text = texts.get(path)
         if text is None:
             try:
@@ -376,7 +443,7 @@ def _texts_of(folder: Path, texts: Mapping[Path, str]) -> Iterator[tuple[Path, s
         yield path, text
 
 
-def _specs(folder: Path) -> Iterator[Path]:
+def _list_specs(folder: Path) -> Iterator[Path]:
     """Yield the specs of a folder and below, except in hidden folders, which may be stores or environments."""
     for parent, folders, files in os.walk(folder):
         folders[:] = sorted(name for name in folders if not name.startswith("."))
@@ -386,6 +453,7 @@ def _specs(folder: Path) -> Iterator[Path]:
 
 
 def _text_at(text: str, span: Span) -> str:
+    """Return the text of a span that lies on one line; empty for other spans."""
     lines = lines_of(text)
     if span.line != span.end_line or span.line > len(lines):
         return ""

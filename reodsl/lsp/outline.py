@@ -49,18 +49,18 @@ class Frame:
     """The settings that the frame has so far."""
 
     def fields(self) -> Mapping[str, Setting]:
-        """Return the settings or arguments that may stand in the frame."""
+        """Return the settings or arguments that may be written in this bracket."""
         return fields_of(self.kind)
 
     def add(self, token: Token) -> None:
-        """Add a token to the statement."""
+        """Append a token to the present statement."""
         self.has_sign = self.has_sign or token.type in ASSIGNS
         if token.type == "COLON" and self.argument is None and self.statement:
             self.argument = self.statement[-1].text
         self.statement.append(token)
 
     def end_statement(self) -> None:
-        """Begin the next statement."""
+        """Start a new statement."""
         self.statement.clear()
         self.has_sign, self.argument = False, None
 
@@ -98,13 +98,13 @@ class CursorSite:
 
 
 def fields_of(kind: str) -> Mapping[str, Setting]:
-    """Return the settings of a kind, or the arguments of a function."""
+    """Return the settings of a kind, or the arguments of a function; empty for an unknown name."""
     kind_or_function = KINDS.get(kind) or SIGNATURES.get(kind)
     return kind_or_function.fields if kind_or_function is not None else {}
 
 
 def find_expected(frame: Frame) -> Setting | None:
-    """Return the field whose value begins or goes on after a frame's statement."""
+    """Return the setting or argument whose value is being written at the end of a bracket's statement."""
     tokens = frame.statement
     if frame.bracket == "(" and frame.kind:
         if frame.argument is not None:
@@ -117,7 +117,14 @@ def find_expected(frame: Frame) -> Setting | None:
 
 
 def locate(text: str, line: int, column: int) -> CursorSite:
-    """Locate line and column (from 1) in a text; the word touches the position."""
+    """Return the position of a cursor relative to the brackets, statements and names around it.
+
+    Args:
+        text: The text, which need not parse.
+        line: The line of the cursor, from 1.
+        column: The column of the cursor, from 1; a word that touches the position is the word under the
+            cursor.
+    """
     tokens = tokens_of(text)
     word_index = next(
         (
@@ -129,67 +136,74 @@ def locate(text: str, line: int, column: int) -> CursorSite:
         ),
         None,
     )
-    stop = word_index if word_index is not None else _first_after(tokens, line, column)
+    stop = word_index if word_index is not None else _index_at(tokens, line, column)
     stack = [Frame("")]
     for i, token in enumerate(tokens[:stop]):
-        _take(stack, token, tokens[i - 1] if i else None)
+        _follow_token(stack, token, tokens[i - 1] if i else None)
     frame = stack[-1]
     tokens_before, names = list(frame.statement), set(frame.setting_names)
-    field_, assigned = find_expected(frame), frame.has_sign
-    locals_ = _locals(tokens, _top_of(tokens, stop))
+    field_, has_sign = find_expected(frame), frame.has_sign
+    locals_ = _list_locals(tokens, _find_start(tokens, stop))
     depth = len(stack)
     for i in range(stop, len(tokens)):
-        _take(stack, tokens[i], tokens[i - 1] if i else None)
+        _follow_token(stack, tokens[i], tokens[i - 1] if i else None)
         if len(stack) < depth:
             break
     if word_index is not None:
         names |= frame.setting_names - {tokens[word_index].text}
     else:
         names |= frame.setting_names
-    follows = (word_index + 1) if word_index is not None else stop
-    after = tokens[follows] if follows < len(tokens) else None
+    after_index = (word_index + 1) if word_index is not None else stop
+    after = tokens[after_index] if after_index < len(tokens) else None
     word = tokens[word_index] if word_index is not None else None
-    return CursorSite(frame, tokens_before, word, after, locals_, names, field_, assigned)
+    return CursorSite(frame, tokens_before, word, after, locals_, names, field_, has_sign)
 
 
 def locate_name(text: str, name: str) -> Iterator[CursorSite]:
-    """Yield the site of each use of a name, in a single walk over the text.
+    """Yield the position of each use of a name, as `locate` describes a cursor, in a single pass over the text.
 
-    A site holds until the next is asked for, and does not know the settings behind it.
+    A yielded site is only valid until the next one, and its settings behind the cursor are missing.
     """
     tokens, stack = tokens_of(text), [Frame("")]
     start, depth = 0, 0
     locals_: dict[str, LocalName] | None = None
     for i, token in enumerate(tokens):
         if token.type == "NAME" and token.text == name:
-            locals_ = _locals(tokens, start) if locals_ is None else locals_
+            locals_ = _list_locals(tokens, start) if locals_ is None else locals_
             after = tokens[i + 1] if i + 1 < len(tokens) else None
             frame = stack[-1]
             yield CursorSite(
                 frame, frame.statement, token, after, locals_, set(), find_expected(frame), frame.has_sign
             )
-        _take(stack, token, tokens[i - 1] if i else None)
+        _follow_token(stack, token, tokens[i - 1] if i else None)
         depth += (token.type in OPENERS) - (token.type in CLOSERS)
         if token.type == "NEWLINE" and depth <= 0:
             start, locals_ = i + 1, None
 
 
 def is_word(token: Token) -> bool:
-    """Return whether a token is a name, or a keyword, which may be a name elsewhere."""
+    """Return whether a token is a name or a keyword."""
     return (token.text[:1].isalpha() and token.text.isidentifier()) or (
         token.text[:1] == "_" and token.type == "NAME"
     )
 
 
-def _first_after(tokens: Sequence[Token], line: int, column: int) -> int:
+def _index_at(tokens: Sequence[Token], line: int, column: int) -> int:
+    """Return the index of the first token at or behind a position; the number of tokens if there is none."""
     return next(
         (i for i, token in enumerate(tokens) if (token.span.line, token.span.column) >= (line, column)),
         len(tokens),
     )
 
 
-def _take(stack: list[Frame], token: Token, previous: Token | None) -> None:
-    """Follow a token: brackets open and close frames, breaks end statements."""
+def _follow_token(stack: list[Frame], token: Token, previous: Token | None) -> None:
+    """Update the stack of open brackets for the next token.
+
+    Args:
+        stack: The open brackets, outermost first; changed in place.
+        token: The token.
+        previous: The token before it.
+    """
     frame = stack[-1]
     if token.type in OPENERS:
         inner = _open_frame(frame, OPENERS[token.type], previous)
@@ -215,7 +229,13 @@ def _take(stack: list[Frame], token: Token, previous: Token | None) -> None:
 
 
 def _open_frame(frame: Frame, bracket: str, previous: Token | None) -> Frame:
-    """Make the frame that a bracket opens after the statement so far."""
+    """Return the new open bracket, with what it contains as the statement before it determines.
+
+    Args:
+        frame: The bracket around it.
+        bracket: `{`, `(` or `[`.
+        previous: The token before the bracket.
+    """
     statement = frame.statement
     words = [token.text for token in statement[:2]]
     owner = frame.owner or (words[1] if len(words) > 1 else "")
@@ -244,14 +264,14 @@ def _open_frame(frame: Frame, bracket: str, previous: Token | None) -> Frame:
 
 
 def _find_amended_kind(field_: Setting | None) -> str:
-    """Return the kind whose settings a block after a value changes."""
+    """Return the kind of record whose settings a block behind this setting's value changes; empty for no record."""
     type_ = field_.type if field_ is not None else None
     type_ = type_.item if isinstance(type_, ListOf) else type_
     return next((kind for kind in type_.kinds if kind in KINDS), "") if isinstance(type_, OfKind) else ""
 
 
-def _top_of(tokens: Sequence[Token], stop: int) -> int:
-    """Find where the declaration around a token begins: after the last line end outside all brackets."""
+def _find_start(tokens: Sequence[Token], stop: int) -> int:
+    """Return the index of the first token of the declaration around token `stop`."""
     depth, start = 0, 0
     for i, token in enumerate(tokens[:stop]):
         depth += (token.type in OPENERS) - (token.type in CLOSERS)
@@ -260,37 +280,42 @@ def _top_of(tokens: Sequence[Token], stop: int) -> int:
     return start
 
 
-def _locals(tokens: Sequence[Token], start: int) -> dict[str, LocalName]:
-    """List the names inside the declaration that begins at `start`."""
+def _list_locals(tokens: Sequence[Token], start: int) -> dict[str, LocalName]:
+    """Return the names that are declared inside one declaration, by name.
+
+    Args:
+        tokens: The tokens of the text.
+        start: The index of the declaration's first token.
+    """
     names: dict[str, LocalName] = {}
-    depth, head = 0, _params(tokens, start)
+    depth, head = 0, _head_length(tokens, start)
     for i in range(start, len(tokens)):
         token = tokens[i]
         if token.type == "NEWLINE" and depth <= 0:
             break
         depth += (token.type in OPENERS) - (token.type in CLOSERS)
-        above = tokens[i - 1] if i > start else None
-        below = tokens[i + 1] if i + 1 < len(tokens) else None
-        if above is None or below is None or token.type != "NAME":
+        left = tokens[i - 1] if i > start else None
+        right = tokens[i + 1] if i + 1 < len(tokens) else None
+        if left is None or right is None or token.type != "NAME":
             continue
         kind = ""
-        if above.type == "LET":
+        if left.type == "LET":
             kind = "let"
-        elif above.type == "NAME" and above.text in ("track", "metric") and below.type == "EQUAL":
-            kind = above.text
-        elif below.type == "IN" and above.type in ("FOR", "DENSE", "LPAR"):
+        elif left.type == "NAME" and left.text in ("track", "metric") and right.type == "EQUAL":
+            kind = left.text
+        elif right.type == "IN" and left.type in ("FOR", "DENSE", "LPAR"):
             kind = "variable"
-        elif depth == 1 and below.type == "COLON" and above.type in ("LPAR", "COMMA") and i - start < head:
+        elif depth == 1 and right.type == "COLON" and left.type in ("LPAR", "COMMA") and i - start < head:
             kind = "parameter"
-        elif depth > 0 and above.type == "NAME" and below.type in ("EQUAL", "LBRACE") and above.text in KINDS:
-            kind = above.text
+        elif depth > 0 and left.type == "NAME" and right.type in ("EQUAL", "LBRACE") and left.text in KINDS:
+            kind = left.text
         if kind:
             names.setdefault(token.text, LocalName(token.text, kind, token.span))
     return names
 
 
-def _params(tokens: Sequence[Token], start: int) -> int:
-    """Count the tokens of a declaration's head, `kind name(params)`; 0 without parameters."""
+def _head_length(tokens: Sequence[Token], start: int) -> int:
+    """Return the number of tokens of a declaration's head `kind name(params)`; 0 without parameters."""
     if start + 2 >= len(tokens) or tokens[start + 2].type != "LPAR":
         return 0
     depth = 0

@@ -66,20 +66,23 @@ ITEMS: dict[Sort, types.CompletionItemKind] = {
 
 
 def serve() -> None:
-    """Answer an editor over standard input and output until it says `exit`, or until a signal ends the process."""
-    # A handler would run only between two steps of Python, and the loop may just have begun to wait for the editor.
+    """Answer an editor over standard input and output until it sends `exit` or a signal ends the process."""
+    # Python would run a signal handler only after the event loop stops waiting for the editor: a thread waits instead.
     signal.pthread_sigmask(signal.SIG_BLOCK, _ENDING)
     threading.Thread(target=_leave, daemon=True).start()
-    # A collection would hold up every tenth answer: there is one after each change, and what is imported stays.
+    # Garbage collection would delay every tenth answer: it runs after each change instead, without imported modules.
     gc.freeze()
     gc.disable()
-    # The server closes its end when it stops; standard output itself stays open for the command line.
+    # The server closes its output when it stops, so it gets a duplicate of standard output.
     with os.fdopen(os.dup(sys.stdout.fileno()), "wb") as out:
         make_server().start_io(stdout=out)
 
 
 def _leave() -> None:
-    """Wait for a signal and exit at once: a thread waits for the editor, and a normal exit would wait for that thread."""
+    """Wait for a signal and end the process at once.
+
+    A normal exit would wait for the thread that reads from the editor.
+    """
     number = signal.sigwait(_ENDING)
     if number == signal.SIGINT:
         os.write(sys.stderr.fileno(), b"interrupted\n")
@@ -87,15 +90,17 @@ def _leave() -> None:
 
 
 def make_server() -> LanguageServer:
-    """Make the server, with all its features."""
+    """Return the language server with all its features."""
     server = LanguageServer("reodsl", reodsl.__version__)
 
     @server.feature(types.TEXT_DOCUMENT_DID_OPEN)
     def on_open(params: types.DidOpenTextDocumentParams) -> None:
+        """Send the findings when a document is opened."""
         _publish(server)
 
     @server.feature(types.TEXT_DOCUMENT_DID_CHANGE)
     async def on_change(params: types.DidChangeTextDocumentParams) -> None:
+        """Send the findings when a document was not changed for `PAUSE_SECONDS`."""
         await asyncio.sleep(PAUSE_SECONDS)
         document = _open(server, params.text_document.uri)
         if document is not None and document.version == params.text_document.version:
@@ -103,6 +108,7 @@ def make_server() -> LanguageServer:
 
     @server.feature(types.TEXT_DOCUMENT_DID_CLOSE)
     def on_close(params: types.DidCloseTextDocumentParams) -> None:
+        """Delete the findings of a closed document, and send those of the others, which may import it."""
         _send(server, params.text_document.uri, [])
         _publish(server)
 
@@ -112,12 +118,14 @@ def make_server() -> LanguageServer:
 
     @server.feature(types.TEXT_DOCUMENT_DIAGNOSTIC, types.DiagnosticOptions(True, False, "reodsl"))
     def pull(params: types.DocumentDiagnosticParams) -> types.RelatedFullDocumentDiagnosticReport:
+        """Return the findings on a document to a client that asks for them."""
         analysis = _analysis(server, params.text_document.uri)
         items = [_diagnostic(server, analysis, finding) for finding in list_findings(analysis)]
         return types.RelatedFullDocumentDiagnosticReport(items)
 
     @server.feature(types.TEXT_DOCUMENT_HOVER)
     def hover(params: types.HoverParams) -> types.Hover | None:
+        """Return the explanation of the word under the cursor."""
         analysis = _analysis(server, params.text_document.uri)
         explanation = meaning(analysis, *_place(server, analysis, params.position))
         if explanation is None:
@@ -127,6 +135,7 @@ def make_server() -> LanguageServer:
 
     @server.feature(types.TEXT_DOCUMENT_DEFINITION)
     def definition(params: types.DefinitionParams) -> types.Location | None:
+        """Return the location at which the word under the cursor is defined."""
         analysis = _analysis(server, params.text_document.uri)
         explanation = meaning(analysis, *_place(server, analysis, params.position))
         if explanation is None or explanation.definition is None:
@@ -135,12 +144,14 @@ def make_server() -> LanguageServer:
 
     @server.feature(types.TEXT_DOCUMENT_COMPLETION, types.CompletionOptions(trigger_characters=["."]))
     def complete(params: types.CompletionParams) -> list[types.CompletionItem]:
+        """Return what may be written at the cursor."""
         analysis = _analysis(server, params.text_document.uri)
         offers = completions(analysis, *_place(server, analysis, params.position))
         return [_item(server, analysis, offer) for offer in offers]
 
     @server.feature(types.TEXT_DOCUMENT_FORMATTING)
     def format_document(params: types.DocumentFormattingParams) -> list[types.TextEdit] | None:
+        """Return the edit that replaces a document by its canonical text; None if it has syntax errors."""
         document = server.workspace.get_text_document(params.text_document.uri)
         text = document.source
         result = format_source(Source(document.path or "", text.replace("\r\n", "\n").replace("\r", "\n")))
@@ -154,12 +165,14 @@ def make_server() -> LanguageServer:
 
     @server.feature(types.TEXT_DOCUMENT_DOCUMENT_SYMBOL)
     def outline_document(params: types.DocumentSymbolParams) -> list[types.DocumentSymbol]:
+        """Return the outline of a document."""
         analysis = _analysis(server, params.text_document.uri)
         main = analysis.program.main
         return [_symbol(server, analysis, symbol) for symbol in symbols(main.module.items if main else ())]
 
     @server.feature(types.TEXT_DOCUMENT_CODE_ACTION, types.CodeActionOptions([types.CodeActionKind.QuickFix]))
     def offer_fixes(params: types.CodeActionParams) -> list[types.CodeAction]:
+        """Return the fixes for findings on some lines."""
         if params.context.only and types.CodeActionKind.QuickFix not in params.context.only:
             return []
         uri, lines = params.text_document.uri, params.range
@@ -169,12 +182,14 @@ def make_server() -> LanguageServer:
 
     @server.feature(types.TEXT_DOCUMENT_REFERENCES)
     def find_references(params: types.ReferenceParams) -> list[types.Location]:
+        """Return the locations at which the name under the cursor is used."""
         analysis = _analysis(server, params.text_document.uri)
         places = references(analysis, _texts(server), *_place(server, analysis, params.position))
         return [types.Location(_uri(server, use.file), _range(server, use.text, use.span)) for use in places]
 
     @server.feature(types.TEXT_DOCUMENT_PREPARE_RENAME)
     def prepare_rename(params: types.PrepareRenameParams) -> types.Range:
+        """Return the range of the name under the cursor, or an error if it cannot be renamed."""
         analysis = _analysis(server, params.text_document.uri)
         cursor = _place(server, analysis, params.position)
         places, word = (references(analysis, {}, *cursor, folder=False), locate(analysis.text, *cursor).word)
@@ -184,6 +199,7 @@ def make_server() -> LanguageServer:
 
     @server.feature(types.TEXT_DOCUMENT_RENAME, types.RenameOptions(prepare_provider=True))
     def rename_everywhere(params: types.RenameParams) -> types.WorkspaceEdit:
+        """Return the edits that rename the name under the cursor in all specs of the folder."""
         analysis = _analysis(server, params.text_document.uri)
         cursor = _place(server, analysis, params.position)
         places = rename(analysis, _texts(server), *cursor, params.new_name)
@@ -197,6 +213,7 @@ def make_server() -> LanguageServer:
 
     @server.feature(types.TEXT_DOCUMENT_INLAY_HINT)
     def show_hints(params: types.InlayHintParams) -> list[types.InlayHint]:
+        """Return the values and units to show beside some lines."""
         analysis = _analysis(server, params.text_document.uri)
         path = str(analysis.path)
         return [
@@ -213,12 +230,13 @@ def make_server() -> LanguageServer:
 
 
 def _uri(server: LanguageServer, file: Path) -> str:
-    """Return the address of a file, as an open document spells it."""
+    """Return the URI of a file, in the spelling of the client if the file is open."""
     spelt = (doc.uri for doc in server.workspace.text_documents.values() if _path(doc.uri) == file)
     return next(spelt, None) or from_fs_path(str(file)) or ""
 
 
 def _action(server: LanguageServer, uri: str, analysis: Analysis, fix: Fix) -> types.CodeAction:
+    """Return a fix as the protocol's code action."""
     edit = types.TextEdit(_range(server, analysis.text, fix.edit.span), fix.edit.text)
     return types.CodeAction(
         fix.title,
@@ -229,22 +247,27 @@ def _action(server: LanguageServer, uri: str, analysis: Analysis, fix: Fix) -> t
 
 
 def _path(uri: str) -> Path:
-    """Return the path of a document; a document without a file is taken to be in the working folder."""
+    """Return the path of a document; a document without a file counts as a file in the working folder."""
     return Path(to_fs_path(uri) or "untitled.reo").absolute()
 
 
 def _texts(server: LanguageServer) -> dict[Path, str]:
+    """Return the texts of all open documents by path."""
     return {_path(doc.uri): doc.source for doc in server.workspace.text_documents.values()}
 
 
 def _open(server: LanguageServer, uri: str) -> TextDocument | None:
-    """Find an open document by its address, which may quote other characters."""
-    same = (doc for doc in server.workspace.text_documents.values() if unquote(doc.uri) == unquote(uri))
-    return next(same, None)
+    """Return the open document with a URI; None if no document has it. Percent-encoded characters may differ."""
+    documents = (doc for doc in server.workspace.text_documents.values() if unquote(doc.uri) == unquote(uri))
+    return next(documents, None)
 
 
 def _analysis(server: LanguageServer, uri: str) -> Analysis:
-    """Return the analysis of a document; a burst of requests shares an analysis, with other files as they were."""
+    """Return the analysis of a document.
+
+    An analysis is reused for `BURST_SECONDS` if no open document changes; changed files on the disk are seen
+    later.
+    """
     texts = _texts(server)
     cache: dict[str, tuple[float, dict[Path, str], Analysis]] = _CACHE.setdefault(server, {})
     seconds, old_texts, analysis = cache.get(uri, (0.0, {}, None))
@@ -266,7 +289,7 @@ def _publish(server: LanguageServer) -> None:
 
 
 def _send(server: LanguageServer, uri: str, findings: list[types.Diagnostic]) -> None:
-    """Publish findings, unless the client asks for them."""
+    """Send findings on a document, unless the client asks for findings by itself."""
     client = server.client_capabilities.text_document
     if client is not None and client.diagnostic is not None:
         return
@@ -276,7 +299,7 @@ def _send(server: LanguageServer, uri: str, findings: list[types.Diagnostic]) ->
 
 
 def _diagnostic(server: LanguageServer, analysis: Analysis, finding: Finding) -> types.Diagnostic:
-    """Return a finding as the protocol has it."""
+    """Return a finding as the protocol's diagnostic."""
     related = [
         types.DiagnosticRelatedInformation(_location(server, analysis, label.span), label.text or "here")
         for label in finding.related
@@ -294,17 +317,17 @@ def _diagnostic(server: LanguageServer, analysis: Analysis, finding: Finding) ->
 
 
 def _item(server: LanguageServer, analysis: Analysis, offer: Completion) -> types.CompletionItem:
-    """Return a completion as the protocol has it."""
+    """Return a completion as the protocol's completion item."""
     client = server.client_capabilities.text_document
     item = client.completion.completion_item if client is not None and client.completion is not None else None
     snippet = offer.snippet if item is not None and item.snippet_support else ""
-    adds = offer.import_edit
+    import_edit = offer.import_edit
     return types.CompletionItem(
         offer.label,
         insert_text_format=types.InsertTextFormat.Snippet if snippet else None,
         additional_text_edits=None
-        if adds is None
-        else [types.TextEdit(_range(server, analysis.text, adds.span), adds.text)],
+        if import_edit is None
+        else [types.TextEdit(_range(server, analysis.text, import_edit.span), import_edit.text)],
         kind=ITEMS[offer.sort],
         detail=offer.detail or None,
         documentation=types.MarkupContent(types.MarkupKind.Markdown, offer.doc) if offer.doc else None,
@@ -314,6 +337,7 @@ def _item(server: LanguageServer, analysis: Analysis, offer: Completion) -> type
 
 
 def _symbol(server: LanguageServer, analysis: Analysis, symbol: OutlineSymbol) -> types.DocumentSymbol:
+    """Return a declaration of the outline, with the declarations inside, as the protocol's document symbol."""
     return types.DocumentSymbol(
         symbol.name,
         types.SymbolKind.Constant if symbol.kind == "param" else types.SymbolKind.Class,
@@ -325,25 +349,29 @@ def _symbol(server: LanguageServer, analysis: Analysis, symbol: OutlineSymbol) -
 
 
 def _location(server: LanguageServer, analysis: Analysis, span: Span) -> types.Location:
+    """Return a span as the protocol's location: the URI of its file and its range."""
     text = analysis.text if span.path == str(analysis.path) else analysis.sources.get(span.path, "")
     uri = from_fs_path(str(analysis.file_of(span.path))) or ""
     return types.Location(uri, _range(server, text, span))
 
 
 def _place(server: LanguageServer, analysis: Analysis, position: types.Position) -> tuple[int, int]:
+    """Return the line and column in the source, from 1, of the protocol's position."""
     return find_position(analysis.text, Position(position.line, position.character), _encoding(server))
 
 
 def _range(server: LanguageServer, text: str, span: Span | None) -> types.Range:
+    """Return the protocol's range of a span in a text."""
     return _wire(range_of(text, span, _encoding(server)))
 
 
 def _wire(range_: TextRange) -> types.Range:
+    """Return a range as the protocol's range."""
     start, end = range_.start, range_.end
     return types.Range(types.Position(start.line, start.character), types.Position(end.line, end.character))
 
 
 def _encoding(server: LanguageServer) -> str:
-    """Return the code units that client and server agreed on."""
+    """Return the encoding whose code units client and server agreed to count."""
     agreed = server.workspace.position_encoding
     return str(getattr(agreed, "value", agreed) or "utf-16")

@@ -104,7 +104,7 @@ class Api:
                 grid |= set(budgets(evaluation))
         names = [benchmark.name for arm in study.arms for benchmark in arm.suite.benchmarks]
         return {
-            **to_json(read_state(self.store, record, steps=False)),
+            **to_json(read_state(self.store, record, with_steps=False)),
             "doc": study.doc,
             "colours": theme.colours(arms, bases(study)),
             "benchmarks": list(dict.fromkeys(names)),
@@ -130,7 +130,7 @@ class Api:
             Problem: E0954 if there is no such run.
         """
         record = self._record({"run": run})
-        state = read_state(self.store, record, steps=False)
+        state = read_state(self.store, record, with_steps=False)
         now = (state.status, state.done, tuple((task.task, task.progress) for task in state.going))
         with self._drawing:
             before, html = self._reports.get(run, (None, ""))
