@@ -21,11 +21,12 @@ Settings = dict[str, Any]
 
 
 class WrittenText(str):
-    """A text by which two specs are compared; `written` is what a person reads: names of the spec, or of a measure."""
+    """A text by which two specs are compared. People read `written`: the same with the spec's own names."""
 
     written: str
 
     def __new__(cls, text: str, written: str) -> WrittenText:
+        """Return a text to compare, with the text that people read."""
         instance = super().__new__(cls, text)
         instance.written = written
         return instance
@@ -33,36 +34,44 @@ class WrittenText(str):
 
 @dataclass(frozen=True, slots=True)
 class DefaultValue:
-    """The value of a setting that the canonical form omits at its default."""
+    """The value of a setting at its default, which the canonical form omits."""
 
     value: Any
 
 
 def arm_settings(arm: Arm, staged: bool, cluster: Cluster | None = None) -> Settings:
-    """Return an arm's settings by name, with its training's; these are under `stages` if `staged`.
+    """Return the settings of an arm's model, stages and suite, by name.
 
-    With `cluster`, the study's, they include what each experiment trains on.
+    Args:
+        arm: the arm.
+        staged: whether settings of stages are named by stage, `stages.0.…`, rather than only those of the first.
+        cluster: the study's cluster, to include the cluster of each experiment; None leaves clusters out.
     """
     return {**dict(_trace(arm.checkpoint, "", staged, cluster)), **dict(settings(arm.suite, "eval"))}
 
 
 def has_own_cluster(arm: Arm) -> bool:
-    """Return whether an experiment that leads to an arm has a cluster for itself."""
+    """Return whether any experiment that leads to an arm declares its own cluster."""
     return any(experiment.cluster is not None for experiment in arm.checkpoint.experiments)
 
 
 def stages_of(start: Source) -> int:
-    """Return how many stages lead to a checkpoint or follow it; 0 for a model as it comes."""
+    """Return the number of stages that lead to a checkpoint or follow it; 0 for an untrained model."""
     return 0 if not isinstance(start, FromTraining) else max(len(start.experiment.stages), start.stage + 1)
 
 
 def study_settings(study: Study) -> Settings:
-    """Return the settings of the study itself, without its arms."""
+    """Return the settings of the study itself by name, without those of its arms."""
     return dict(settings(study.model_copy(update={"arms": ()}), ""))
 
 
 def settings(value: Any, path: str) -> Iterator[tuple[str, Any]]:
-    """Yield every setting of a value with its name in a spec, below `path`; expressions are texts of the language."""
+    """Yield the name and the value of every setting inside a value; expressions become texts of the language.
+
+    Args:
+        value: A part of a spec.
+        path: Dotted name of the value, which precedes the names of its settings.
+    """
     if isinstance(value, Reward):
         yield from _walk_reward(value, path)
     elif isinstance(value, Measure):
@@ -74,9 +83,7 @@ def settings(value: Any, path: str) -> Iterator[tuple[str, Any]]:
             if name not in value.presentation:
                 field_value = getattr(value, name)
                 omitted = name in value.later and field_value == info.default
-                for setting, inner in settings(
-                    field_value, _label(path, name, places.get(name, name), value)
-                ):
+                for setting, inner in settings(field_value, _name(path, name, places.get(name, name), value)):
                     yield (
                         setting,
                         DefaultValue(inner) if omitted and not isinstance(field_value, IR) else inner,
@@ -94,20 +101,34 @@ def settings(value: Any, path: str) -> Iterator[tuple[str, Any]]:
         yield path, expression_text(cast("Expression", value)) if isinstance(value, Node) else value
 
 
-def _label(path: str, name: str, written: str | type, value: IR) -> str:
-    """Return the name of a field as a spec writes it; a flattened field, or a method's, has the name of its owner."""
+def _name(path: str, name: str, written: str | type, value: IR) -> str:
+    """Return the dotted name of a field, as a spec writes it.
+
+    Args:
+        path: Dotted name of the field's owner.
+        name: Name of the field.
+        written: The field's name in a spec; a type for a flattened field, whose settings appear under the owner.
+        value: The owner.
+    """
     if name == "method" or isinstance(written, type):
         return path
     if name == "kind" and isinstance(value, (Ppo, Sequences)):
         written = "method"
     if written.startswith("/"):
-        # What is around an item of a list is that of all items.
+        # A setting that a spec writes beside an item of a list belongs to the item's path.
         path, written = (path, name) if path.endswith("]") else (path.rpartition(".")[0], written[1:])
     return f"{path}.{written}" if path else written
 
 
 def _trace(start: Source, path: str, staged: bool, cluster: Cluster | None) -> Iterator[tuple[str, Any]]:
-    """Yield the settings of a checkpoint: its model, and the stages that led to it."""
+    """Yield the settings of a checkpoint: its model, and the stages of all experiments that led to it.
+
+    Args:
+        start: The checkpoint or model.
+        path: Prefix of the names.
+        staged: As for `arm_settings`.
+        cluster: As for `arm_settings`.
+    """
     if not isinstance(start, FromTraining):
         named = (start.model, "base.model") if isinstance(start, FromModel) else (start, "base")
         yield from settings(named[0], path + named[1])
@@ -127,12 +148,12 @@ def _trace(start: Source, path: str, staged: bool, cluster: Cluster | None) -> I
 
 
 def _walk_reward(reward: Reward, path: str) -> Iterator[tuple[str, Any]]:
-    """Yield the form of a reward, its expressions as text, and its split."""
+    """Yield the form and the lines of a reward as text, and the settings of its splits."""
     names = let_names(reward.lets)
     lines = (WrittenText(line, as_written(line, names)) for line in reward_lines(reward))
     yield path, [form(reward), *lines]
     if reward.splits is not None:
-        # The form tells the kind.
+        # The kind is in the words of `form` already.
         yield from (line for line in settings(reward.splits, f"{path}.at") if line[0] != f"{path}.at.kind")
     if reward.dense is not None and reward.dense.var != "L":
         yield f"{path}.variable", reward.dense.var
@@ -148,7 +169,7 @@ def form(reward: Reward) -> str:
 
 
 def _describe_split(split: Split) -> str:
-    """Return words for the sections that a reward divides a response into."""
+    """Return words for the sections into which a reward divides a response."""
     match split:
         case Budgets(budgets=budgets):
             return f"{len(budgets) + 1} budgets"
@@ -166,7 +187,7 @@ def _describe_split(split: Split) -> str:
 class ChangedSetting:
     """A setting that differs: its dotted name and both values.
 
-    One is `ABSENT` where a side has none, and a `DefaultValue` where it leaves the setting at its default.
+    A value is `ABSENT` if its side does not have the setting, and a `DefaultValue` if it leaves the setting at its default.
     """
 
     setting: str
@@ -199,7 +220,7 @@ class TaskPairs:
 
 @dataclass(frozen=True, slots=True)
 class Diff:
-    """The difference of two specs in meaning. Names for people, comments, order and units are no difference."""
+    """The difference of two specs in meaning: labels, comments, order and units make no difference."""
 
     study: SettingDiff
     arms: tuple[SettingDiff, ...]
@@ -209,7 +230,7 @@ class Diff:
 
     @property
     def different(self) -> bool:
-        """Return whether the two mean different things."""
+        """Return whether the two specs differ in meaning."""
         compared = (self.study, *self.arms)
         return bool(self.only_a or self.only_b) or any(difference.rows for difference in compared)
 
@@ -225,7 +246,16 @@ def compare(
     payload_a: Payload = identity,
     payload_b: Payload = identity,
 ) -> Diff:
-    """Compare two specs, given their graphs. `payload_…` returns the part of a task that its result depends on."""
+    """Compare two specs.
+
+    Args:
+        a: The first spec.
+        b: The second spec.
+        graph_a: The first spec's tasks.
+        graph_b: The second spec's tasks.
+        payload_a: Returns the part of the first's tasks that results depend on.
+        payload_b: The same for the second's tasks.
+    """
     pairs = pair(a.study, b.study)
     renamed = {arm_b.name: arm_a.name for arm_a, arm_b in pairs}
     study = compared(
@@ -234,7 +264,7 @@ def compare(
     arms = []
     for arm_a, arm_b in pairs:
         staged = max(stages_of(arm_a.checkpoint), stages_of(arm_b.checkpoint)) > 1
-        # The clusters of the studies are compared by themselves, so arms are compared by cluster only if one has its own.
+        # The studies' clusters are compared once, so arms include a cluster only if an experiment has its own.
         placed_apart = has_own_cluster(arm_a) or has_own_cluster(arm_b)
         settings_a, settings_b = (
             arm_settings(arm, staged, study.cluster if placed_apart else None)
@@ -256,10 +286,10 @@ def compare(
 
 
 def pair(a: Study, b: Study) -> tuple[tuple[Arm, Arm], ...]:
-    """Pair the arms that are compared with each other.
+    """Pair the arms of two studies, in the order of the first.
 
-    They are those of one name, of the others those that mean the same, and at last the one trained arm that each
-    side has left.
+    Arms of equal names are paired first, then arms of equal meaning. Last, if both sides have a single trained arm
+    left, these two are paired, and likewise a single untrained arm.
     """
     arms_b = {arm.name: arm for arm in b.arms}
     pairs = [(arm, arms_b[arm.name]) for arm in a.arms if arm.name in arms_b]
@@ -279,14 +309,21 @@ def pair(a: Study, b: Study) -> tuple[tuple[Arm, Arm], ...]:
 
 
 def _meaning(arm: Arm) -> str:
-    """Return the digest of an arm without its name."""
+    """Return the digest of an arm's settings without its name."""
     return digest({name: value for name, value in canonical(arm).items() if name != "name"})
 
 
 def compared(name_a: str, name_b: str, a: Settings, b: Settings) -> SettingDiff:
-    """Return the difference of two sets of settings, with the equal settings by their first word."""
+    """Return the difference of two dictionaries of settings.
+
+    Args:
+        name_a: Name of the first arm or study.
+        name_b: Name of the second.
+        a: Settings of the first.
+        b: Settings of the second.
+    """
     rows, same = [], dict[str, dict[str, Any]]()
-    # A default that only one side has is no difference; where the other has set a value it is one.
+    # A default that only one side has is left out, unless the other side sets a value.
     settings_a, settings_b = (
         {
             name: value
@@ -308,23 +345,31 @@ def compared(name_a: str, name_b: str, a: Settings, b: Settings) -> SettingDiff:
 
 
 def _first_word(setting: str) -> str:
+    """Return the first word of a setting's dotted name."""
     return setting.partition(".")[0].partition("[")[0]
 
 
 def _as_written(value: Any) -> Any:
-    """Return a value in which lines of a reward have the names of their spec, and measures their own."""
+    """Return a value as people read it: texts with the names of their own spec."""
     if isinstance(value, list):
         return [_as_written(item) for item in value]
     return getattr(value, "written", value)
 
 
 def _lacks(setting: str, value: Any, other: Mapping[str, Any]) -> bool:
-    """Return whether a side has no value for a setting whose parts have rows of their own on the other side."""
+    """Return whether a setting is empty and the other side lists its inner settings in rows of their own."""
     return value in (None, []) and any(name.startswith(f"{setting}.") for name in other)
 
 
 def work(a: Graph, b: Graph, payload_a: Payload = identity, payload_b: Payload = identity) -> TaskPairs:
-    """Match the tasks of two graphs that are the same work, all inputs included."""
+    """Match the tasks of two graphs that would compute the same result from the same inputs.
+
+    Args:
+        a: Tasks of the first spec.
+        b: Tasks of the second spec.
+        payload_a: Returns the part of the first's tasks that results depend on.
+        payload_b: The same for the second's tasks.
+    """
     marks_a, marks_b = fingerprints(a, payload_a), fingerprints(b, payload_b)
     names_b = {mark: name for name, mark in marks_b.items()}
     shared = tuple((name, names_b[mark]) for name, mark in marks_a.items() if mark in names_b)
@@ -337,7 +382,12 @@ def work(a: Graph, b: Graph, payload_a: Payload = identity, payload_b: Payload =
 
 
 def fingerprints(graph: Graph, payload: Payload = identity) -> dict[str, str]:
-    """Return for every task the digest of what its result depends on, down to the first input."""
+    """Return for every task the digest of its settings and of all tasks that it depends on.
+
+    Args:
+        graph: Tasks of a spec.
+        payload: Returns the part of a task that its result depends on.
+    """
     digests: dict[str, str] = {}
     for task in graph.tasks:
         inputs = {role: digests[source] for role, source in task.inputs.items()}
@@ -349,7 +399,12 @@ _REFERENCES = frozenset({"of", "rows", "lines", "relative_to", "rollouts"})
 
 
 def _rename_arms(settings: Settings, names: Mapping[str, str]) -> Settings:
-    """Replace references to arms by the names that the other side has for them."""
+    """Return settings in which references to arms use the names of the other side.
+
+    Args:
+        settings: Settings by dotted name.
+        names: New name by old name.
+    """
     return {
         setting: (
             [names.get(name, name) for name in value] if isinstance(value, list) else names.get(value, value)

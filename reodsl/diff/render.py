@@ -1,4 +1,4 @@
-"""A difference as text and as JSON data: the same facts, short by default with the hidden count."""
+"""A difference as text, Markdown and JSON data: short by default, with the number of hidden rows."""
 
 from __future__ import annotations
 
@@ -18,11 +18,16 @@ _SEED = re.compile(r"\.s\d+(~\d+)?\b")
 _WIDTH, _LABEL, _COLUMN, _NARROWEST, _NAMES = 110, 18, 44, 20, 6
 _GROUP = 4
 _MORE = " (--all)"
-"""The end of a line in a terminal, which names the option that shows the rest."""
+"""The end of a line in a terminal, which names the option that shows all rows."""
 
 
 def to_json(diff: Diff, sides: tuple[str, str]) -> dict[str, Any]:
-    """Return the difference as JSON data; `sides` are what was compared. Rows omit a missing setting."""
+    """Return the difference as JSON data; rows omit a setting that is missing on a side.
+
+    Args:
+        diff: The difference.
+        sides: Names of the two specs or runs.
+    """
     return {
         "a": sides[0],
         "b": sides[1],
@@ -40,9 +45,13 @@ def to_json(diff: Diff, sides: tuple[str, str]) -> dict[str, Any]:
 
 
 def to_text(diff: Diff, sides: tuple[str, str], everything: bool = False, columns: int | None = None) -> str:
-    """Return the difference for people, side by side; `everything` adds equal settings.
+    """Return the difference for people, side by side.
 
-    In a terminal of so many `columns`, cells are narrower, and below a setting's name where there is no room beside it.
+    Args:
+        diff: The difference.
+        sides: Names of the two specs or runs.
+        everything: Whether equal settings are listed too.
+        columns: Width of the terminal; if it is too narrow for three columns, values go below a setting's name.
     """
     blocks = []
     for block in _parts(diff, sides, everything):
@@ -60,7 +69,13 @@ def to_text(diff: Diff, sides: tuple[str, str], everything: bool = False, column
 
 
 def _columns(cells: Sequence[tuple[str, ...]], label: int, room: int) -> list[str]:
-    """Return rows of three cells as lines; a cell is as wide as `room`, or as a longer word in it."""
+    """Return rows of three cells as lines of three columns.
+
+    Args:
+        cells: The rows.
+        label: Width of the first column, in characters.
+        room: Width of the other columns, in characters; longer words are not broken.
+    """
     rows = [(first, _wrap(second, room), _wrap(third, room)) for first, second, third in cells]
     width = max((len(line) for _, second, _ in rows for line in second), default=0) + 2
     return [
@@ -71,7 +86,7 @@ def _columns(cells: Sequence[tuple[str, ...]], label: int, room: int) -> list[st
 
 
 def _stack(cells: Sequence[tuple[str, ...]]) -> list[str]:
-    """Return rows of three cells as lines, with the first cell of each above the second and third."""
+    """Return rows of three cells as lines, the first cell above the others, which are indented."""
     inner = ([f"    {line}" for cell in values for line in cell.split("\n")] for _, *values in cells)
     return [
         line for row, lines in zip(cells, inner, strict=True) for line in (row[0], *lines) if line.strip()
@@ -79,13 +94,19 @@ def _stack(cells: Sequence[tuple[str, ...]]) -> list[str]:
 
 
 def _wrap(text: str, width: int, indent: str = "  ") -> list[str]:
-    """Return a text in lines of a width, each further in from the second on, with words intact."""
+    """Return a text as lines of a width, without breaking words; every line but the first is indented."""
     options: Any = {"subsequent_indent": indent, "break_on_hyphens": False, "break_long_words": False}
     return [wrapped for line in text.split("\n") for wrapped in textwrap.wrap(line, width, **options) or [""]]
 
 
 def to_markdown(diff: Diff, sides: tuple[str, str], everything: bool = False) -> str:
-    """Return the difference as Markdown in which no name of either side is markup."""
+    """Return the difference as Markdown, in which no name is read as markup.
+
+    Args:
+        diff: The difference.
+        sides: Names of the two specs or runs.
+        everything: Whether equal settings are listed too.
+    """
     blocks = [[f"### {code(sides[0])} and {code(sides[1])}"]]
     for block in _parts(diff, sides, everything):
         blocks.append(table(block.cells[0], block.cells[1:]) if block.cells else [])
@@ -95,14 +116,14 @@ def to_markdown(diff: Diff, sides: tuple[str, str], everything: bool = False) ->
 
 @dataclass(frozen=True, slots=True)
 class _Part:
-    """A table, whose first row is its head, and notes on it, each with a word before it or none."""
+    """A table with its head as the first row, and notes below it, each a heading (may be empty) and its words."""
 
     cells: Sequence[tuple[str, ...]] = ()
     notes: Sequence[tuple[str, str]] = ()
 
 
 def _parts(diff: Diff, sides: tuple[str, str], everything: bool) -> Iterator[_Part]:
-    """Return the sections of a difference."""
+    """Yield the sections of a difference: arms, study, arms of one side only, and tasks."""
     for names, arm in _group_arms(diff.arms):
         yield _make_part(_heads(names, sides), _unnamed_rows(arm), arm, everything)
     if diff.study.rows or everything:
@@ -121,7 +142,11 @@ def _parts(diff: Diff, sides: tuple[str, str], everything: bool) -> Iterator[_Pa
 
 
 def _group_arms(arms: Sequence[SettingDiff]) -> list[tuple[tuple[tuple[str, str], ...], SettingDiff]]:
-    """Group arms with equal differences: pairs of names, and a difference."""
+    """Group arms with equal differences.
+
+    Returns:
+        For each group the pairs of names, and the difference.
+    """
     groups: dict[Any, list[SettingDiff]] = {}
     for arm in arms:
         if arm.rows:
@@ -131,11 +156,12 @@ def _group_arms(arms: Sequence[SettingDiff]) -> list[tuple[tuple[tuple[str, str]
 
 
 def _unnamed_rows(difference: SettingDiff) -> tuple[ChangedSetting, ...]:
-    """Return the rows without the arm's name, which is in the head of the block."""
+    """Return the rows of a difference without the row of the arm's name, which the head shows."""
     return tuple(row for row in difference.rows if row.setting != "name")
 
 
 def _heads(names: Sequence[tuple[str, str]], sides: tuple[str, str]) -> tuple[str, str, str]:
+    """Return the heads of three columns: a name or names of arms, and the two sides."""
     if len(names) == 1:
         name_a, name_b = names[0]
         return ("", name_a, name_b) if name_a != name_b else (name_a, *sides)
@@ -145,7 +171,14 @@ def _heads(names: Sequence[tuple[str, str]], sides: tuple[str, str]) -> tuple[st
 def _make_part(
     heads: tuple[str, str, str], rows: Iterable[ChangedSetting], difference: SettingDiff, everything: bool
 ) -> _Part:
-    """Return a head and the rows below it in three columns, then the equal settings."""
+    """Return a table of differing settings in three columns.
+
+    Args:
+        heads: Heads of the columns.
+        rows: Differing settings.
+        difference: The difference that the rows belong to, which has the equal settings.
+        everything: Whether equal settings are listed, rather than counted.
+    """
     cells = [heads]
     for row in rows if everything else _gather_rows(rows, difference.same):
         cells.append((row.setting, _format_value(row.setting, row.a), _format_value(row.setting, row.b)))
@@ -161,11 +194,18 @@ def _make_part(
 def _gather_rows(
     rows: Iterable[ChangedSetting], same: Mapping[str, Mapping[str, Any]]
 ) -> list[ChangedSetting]:
-    """Return a row with a count for each group of settings that a side lacks completely, and the remaining rows."""
+    """Replace groups of settings that one side lacks by a row with their count.
+
+    A group has at least `_GROUP` settings with the same prefix.
+
+    Args:
+        rows: Differing settings.
+        same: Equal settings by their first word.
+    """
     rows = tuple(rows)
     both_sided = [row.setting for row in rows if ABSENT not in (row.a, row.b)]
     both_sided += [setting for settings in same.values() for setting in settings]
-    # A stage that both sides have lacks a part at most.
+    # In a stage that both sides have, only deeper settings are gathered.
     staged = {".".join(setting.split(".")[:2]) for setting in both_sided if setting.startswith("stages.")}
     groups: dict[tuple[str, bool, bool], list[ChangedSetting]] = {}
     for row in rows:
@@ -185,6 +225,7 @@ def _gather_rows(
 
 
 def _format_value(setting: str, value: Any) -> str:
+    """Return a setting's value for people; a reward takes several lines, and a default is marked."""
     if isinstance(value, DefaultValue):
         return f"{_format_value(setting, value.value)} (default)"
     if setting.rpartition(".")[2] == "reward" and isinstance(value, list):
@@ -193,12 +234,12 @@ def _format_value(setting: str, value: Any) -> str:
 
 
 def _describe_tasks(diff: Diff, everything: bool) -> list[tuple[str, str]]:
-    """List the tasks that are shared and that are not, by their names without seeds."""
+    """Return notes that name the tasks which both sides share, and the others, without seeds."""
     renamed = {arm.b: arm.a for arm in diff.arms if arm.a != arm.b}
     both = {name for pair in renamed.items() for name in pair}
 
     def bare(name: str) -> str:
-        """Return a name without its seed, and without an arm's name that the two sides do not share."""
+        """Return a task's name without its seed, and without an arm's name that the two sides do not share."""
         name = _SEED.sub("", name)
         arm, _, rest = name.partition(".")
         return rest if arm in both and rest else name
@@ -214,7 +255,7 @@ def _describe_tasks(diff: Diff, everything: bool) -> list[tuple[str, str]]:
 
 
 def _join(names: Sequence[str], most: int = _NAMES) -> str:
-    """Return a few names, and how many more exist."""
+    """Return the first names joined by commas, and how many more there are."""
     if len(names) <= most:
         return ", ".join(names)
     return f"{', '.join(names[:most])} and {len(names) - most} more{_MORE}"

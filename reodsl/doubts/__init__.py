@@ -1,11 +1,11 @@
 """Doubts about results: warnings of finished tasks and runs whose numbers mislead.
 
-They are of questions that hold the marks of a chat, of doubtful references, and of questions both trained and judged on;
-of data that is left out, and the setting that decides it; of responses that hold no answer or never end; and of trainings
-that learned nothing.
+They are about questions with the markup of a chat, doubtful reference answers, and questions that are both trained and
+evaluated on; about data that a setting leaves out; about responses without an answer or an end; and about trainings that
+learned nothing.
 
-The compiler refuses equal sources; this finds equal questions, from whatever files they come: in any spelling, between the
-marks of a chat, behind a wording of the study, and generated ones in whatever words a task puts them.
+The compiler refuses equal sources; this module finds equal questions in different files, whatever their spelling, chat
+markup, wording in the study, or template.
 """
 
 from __future__ import annotations
@@ -40,20 +40,20 @@ Findings = dict[str, list[Diagnostic]]
 
 
 MOST = 0.1
-"""The share of the data past which leaving it out is a warning, as most people would not expect it."""
+"""The share of left-out data above which it is a warning rather than a note."""
 FACTS = {"train": "train.json", "data": "left_out.json"}
-"""The file of a result that counts what was left out, by kind of task; data sets that leave nothing out have none."""
+"""The file of a result that counts left-out rows, by kind of task; a data set that leaves nothing out has no file."""
 _PREFIX = "left_out_"
 DROPS = "duplicates = drop"
 _HELP = {
     "question_min(…)": "take more rollouts, or a checkpoint that solves more of them",
-    DROPS: "keep such rows out of the data; `duplicates = error` lists them",
+    DROPS: "remove these rows from the data; `duplicates = error` lists them",
 }
 
 
 @dataclass(frozen=True, slots=True)
 class LeftOutRows:
-    """A number of rows that are left out of a task's data."""
+    """The rows that one setting leaves out of a task's data."""
 
     count: int
     """Rows left out."""
@@ -64,7 +64,7 @@ class LeftOutRows:
     reason: str
     """Reason as a relative clause."""
     setting: str
-    """Setting that leaves them out."""
+    """Setting that leaves the rows out."""
 
     @property
     def share(self) -> float:
@@ -77,9 +77,11 @@ class LeftOutRows:
 
 
 def left_out_counts(method: Mapping[str, Any], facts: Mapping[str, Any]) -> list[LeftOutRows]:
-    """Return what a stage or a data set leaves out, by its method and by `facts`.
+    """Return the rows that each setting leaves out of a stage's or a data set's data.
 
-    These are the facts of `train.json`, of a data set's `left_out.json`, or of a task's progress.
+    Args:
+        method: settings of the stage's method; empty for a data set.
+        facts: content of `train.json` or `left_out.json`, or the same counts from a task's progress.
     """
     unit = next((name for name in ("questions", "traces", "pairs", "rows") if name in facts), None)
     counts = {name: int(facts.get(_PREFIX + name, 0)) for name in ("too_long", "without_budget", "repeated")}
@@ -96,9 +98,13 @@ def left_out_counts(method: Mapping[str, Any], facts: Mapping[str, Any]) -> list
 
 
 def report_left_out(task: Task, facts: Mapping[str, Any]) -> list[Diagnostic]:
-    """Return a warning (W0807) for each count above a tenth of a task's data, and a note (N0807) for a smaller count.
+    """Return a warning (W0807) for each setting that leaves out over a tenth of a task's data, else a note (N0807).
 
     Repeated rows are reported for their data set, and not again for a training on it.
+
+    Args:
+        task: training or data set.
+        facts: counts as for `left_out_counts`.
     """
     trained = task.kind == "train"
     method, verb = (task.payload["stage"]["method"], "not trained on") if trained else ({}, "dropped")
@@ -112,51 +118,51 @@ def report_left_out(task: Task, facts: Mapping[str, Any]) -> list[Diagnostic]:
                 code,
                 f"{count.count:,} of {count.total:,} {count.unit} are {verb}: those {count.reason}",
                 where=task.id,
-                notes=[f"`{count.setting}` decides it"],
-                help=_HELP.get(count.setting, "raise it, or keep such rows out of the data"),
+                notes=[f"excluded by `{count.setting}`"],
+                help=_HELP.get(count.setting, "raise it, or remove these rows from the data"),
             )
         )
     return diagnostics
 
 
 def find_left_out(task: Task, folder: Path) -> list[Diagnostic]:
-    """Return the findings of a training or a data set that is done."""
+    """Return the findings on left-out data of a finished training or data set."""
     return report_left_out(task, json.loads((folder / FACTS[task.kind]).read_bytes()))
 
 
 _CAUSES = 3
-"""Reasons of failures that are shown, the commonest first."""
+"""The most reasons of failures that a warning lists."""
 
 
 def warn_failing(task: Task, counts: Mapping[str, float], reasons: Sequence[tuple[str, int]]) -> Diagnostic:
-    """Return the warning (W0810) of verifiers and of the reward's Python that fail at responses.
+    """Return the warning (W0810) of failures of a verifier or of the reward's Python.
 
     Args:
         task: task with the failures.
         counts: number of failures by kind.
-        reasons: causes with their frequency; empty before the task ends.
+        reasons: causes with their counts; empty before the task ends.
     """
     return warning(
         "W0810",
         f"{say_failed(counts)}{'' if reasons else ' so far'}",
         where=task.id,
         notes=[*say_reasons(reasons, _CAUSES), say_counted(counts)],
-        help="mend the function at these responses, which the column `unsettled` of the task's table names",
+        help="fix the function for these responses, which have a reason in the column `unsettled` of the task's table",
     )
 
 
 def find_failing(task: Task, folder: Path) -> list[Diagnostic]:
-    """Warn of a task at whose responses a verifier or the reward's Python failed."""
+    """Return a warning (W0810) if a verifier or the reward's Python failed on responses of a task."""
     reasons = count_reasons(list_tables(folder))
     return [warn_failing(task, count_kinds(reasons), reasons)] if reasons else []
 
 
 LEAST_GRADIENT = 1e-3
-"""The norm above which a gradient is more than rounding."""
+"""The norm above which a gradient is more than rounding error."""
 FEW_ANSWERED = 0.5
-"""The share of ended responses with an answer below which a warning is given."""
+"""The share of ended responses with an answer below which there is a warning."""
 LEAST = 8
-"""Ended responses below which there is no warning."""
+"""The least number of ended responses for a warning."""
 _SHOWN = 60
 _TRAININGS = 12
 _MARK = re.compile(r"####\s*\S")
@@ -164,9 +170,9 @@ _NUMBER = re.compile(r"[0-9]")
 
 
 def find_unanswered(task: Task, folder: Path) -> list[Diagnostic]:
-    """Return a warning (W0804) of each benchmark of an evaluation in which most responses that ended hold no answer.
+    """Return a warning (W0804) for each benchmark on which most ended responses have no answer.
 
-    A response that was cut at the longest length had no chance to answer and counts for nothing.
+    Responses that were cut at the longest length are not counted, since they could not finish with an answer.
     """
     columns = ["benchmark", "response", "finish", "answer"]
     samples = pl.read_parquet(folder / "samples.parquet", columns=columns, glob=False)
@@ -176,7 +182,7 @@ def find_unanswered(task: Task, folder: Path) -> list[Diagnostic]:
 
 
 def warn_unanswered_step(task: Task, answered: float) -> Diagnostic:
-    """Return the warning (W0804) of a training step.
+    """Return the warning (W0804) of a training step with many ended responses without an answer.
 
     Args:
         task: the training.
@@ -188,7 +194,13 @@ def warn_unanswered_step(task: Task, answered: float) -> Diagnostic:
 
 
 def _warn_benchmark(task: Task, benchmark: str, rows: pl.DataFrame) -> Diagnostic | None:
-    """Return the warning of a benchmark if most ended responses have no answer."""
+    """Return the warning (W0804) of a benchmark if most of its ended responses have no answer.
+
+    Args:
+        task: the evaluation.
+        benchmark: name of the benchmark.
+        rows: ended responses to its questions.
+    """
     silent = rows.filter(pl.col("answer").is_null())
     if rows.height < LEAST or silent.height <= (1 - FEW_ANSWERED) * rows.height:
         return None
@@ -203,27 +215,34 @@ def _warn_benchmark(task: Task, benchmark: str, rows: pl.DataFrame) -> Diagnosti
 
 
 def _warn_unanswered(where: str, share: str, data: Mapping[str, object], ends: Iterable[str]) -> Diagnostic:
-    """Return W0804 with the setting that might read the answers."""
+    """Return W0804 with the setting that might find the answers.
+
+    Args:
+        where: id of the task.
+        share: the responses without an answer, in words.
+        data: settings of the data.
+        ends: last characters of some of the responses.
+    """
     last = list(ends)
     settings = {name: data[name] for name in ("verifier", "answer", "tolerance") if name in data}
     read = f"`answer = {Grading.model_validate(settings).words}`"
-    advice = f"say where: {_suggest_answer(last)} in the data"
+    advice = f"say how to find it: {_suggest_answer(last)} in the data"
     if data.get("thinking") == "skip":
-        read += " found none after the thinking"
-        advice += "; where the model does not think, or never closes its thinking, take out `thinking = skip`"
+        read += " found no answer after the thinking"
+        advice += "; if the model does not think, or never closes its thinking, remove `thinking = skip`"
     else:
-        read += " found none"
+        read += " found no answer"
     return warning(
         "W0804",
         f"{share} have no answer: {read}",
         where=where,
-        notes=[f"one ends in: …{last[0]}"] if last else [],
-        help=f"they count as wrong; if they do answer, {advice}",
+        notes=[f"the first ends in: …{last[0]}"] if last else [],
+        help=f"they count as wrong; if they have an answer, {advice}",
     )
 
 
 def _suggest_answer(ends: list[str]) -> str:
-    """Return the setting that would read what responses end in, as far as that can be told."""
+    """Return the setting `answer` that would read what some responses end in."""
     if any(_MARK.search(end) for end in ends):
         return '`answer = after("####")`'
     if sum(_NUMBER.search(end) is not None for end in ends) > len(ends) / 2:
@@ -232,7 +251,7 @@ def _suggest_answer(ends: list[str]) -> str:
 
 
 def find_inexact(task: Task, folder: Path) -> list[Diagnostic]:
-    """Return the warnings (W0809) of an evaluation whose responses are not exactly what its model would answer."""
+    """Return a warning (W0809) for each reason why an evaluation's answers may differ from its model's answers."""
     curves = json.loads((folder / "curves.json").read_bytes())
     reasons: list[str] = next((curve.get("inexact", []) for curve in curves.values()), [])
     return [
@@ -261,11 +280,15 @@ _INEXACT = {
         " `--enable-deterministic-inference`",
     ),
 }
-"""Words that an evaluation has beside its curves: what each says, and what helps."""
+"""Reasons why an evaluation is inexact, as its curves name them: the message and the advice for each."""
 
 
 def find_unended(folder: Path) -> list[Diagnostic]:
-    """Return a warning (W0801) of a run's arms whose every response was cut at the longest length; `folder` is the run's."""
+    """Return a warning (W0801) on arms whose every response was cut at the longest length.
+
+    Args:
+        folder: folder of the run.
+    """
     lengths: dict[str, float] = {}
     for summary in sorted((folder / "arms").glob("*/summary.json")):
         try:
@@ -291,7 +314,11 @@ def find_unended(folder: Path) -> list[Diagnostic]:
 
 
 def unlearnt(folder: Path) -> list[Diagnostic]:
-    """Return a warning (W0803) of a run's stages in which no question's responses ever earned differently."""
+    """Return a warning (W0803) on stages in which, at every step, all responses to a question earned the same.
+
+    Args:
+        folder: folder of the run.
+    """
     idle = [
         (arm, stage, count, silent)
         for arm in sorted(path for path in (folder / "arms").glob("*") if path.is_dir())
@@ -301,7 +328,7 @@ def unlearnt(folder: Path) -> list[Diagnostic]:
         return []
     names = [f"`{arm.name}`" + (f", stage {stage + 1}" if count > 1 else "") for arm, stage, count, _ in idle]
     remedy = (
-        "most responses have no answer where one is looked for: say where it stands by `answer` in the data"
+        "most responses have no answer that the data's setting `answer` finds: say there how to find it"
         if all(silent for *_, silent in idle)
         else "begin from a model that is sometimes right, take easier questions or more `rollouts`, "
         "or let responses be longer"
@@ -318,9 +345,10 @@ def unlearnt(folder: Path) -> list[Diagnostic]:
 
 
 def _idle_stages(arm: Path) -> list[tuple[int, int, bool]]:
-    """Return an arm's readable stages without any advantage.
+    """Return an arm's stages that never had an advantage to learn from; unreadable stages are skipped.
 
-    Each has its position, the number of stages, and whether most of the responses that ended held no answer.
+    Returns:
+        For each stage its index, the number of stages, and whether most ended responses had no answer.
     """
     metrics = sorted((arm / "stages").glob("*/metrics.parquet"))
     idle = []
@@ -337,25 +365,30 @@ def _idle_stages(arm: Path) -> list[tuple[int, int, bool]]:
 
 
 def _has_teacher(table: pl.DataFrame) -> bool:
-    """Return whether a training has a gradient from a divergence to a teacher."""
+    """Return whether a training has a gradient from a divergence to a teacher, from the table of its metrics."""
     if not {"kl", "grad_norm"} <= set(table.columns):
         return False
     return float(table["grad_norm"].max() or 0) > LEAST_GRADIENT  # type: ignore[arg-type]
 
 
 _LONGEST = 300
-"""Characters of a mark that a warning writes out."""
+"""The longest marker, in characters, that a warning quotes."""
 _LINES = 5
 
 
 def find_chats(task: Task, folder: Path) -> list[Diagnostic]:
-    """Return a warning (W0714) of a table whose questions hold the marks of a known chat format."""
+    """Return a warning (W0714) if questions of a table contain the markup of a known chat format."""
     table = pl.read_parquet(folder / "questions.parquet", columns=["question"], glob=False)
     return marks_left(table["question"].drop_nulls().to_list(), task.id)
 
 
 def marks_left(questions: Sequence[str], where: str) -> list[Diagnostic]:
-    """Return the warning (W0714) of questions with marks of a chat, and the setting that removes them."""
+    """Return the warning (W0714) of questions with chat markup, with the setting that removes it.
+
+    Args:
+        questions: texts of the questions.
+        where: id of the task.
+    """
     turns = [(text, turn) for text in questions if (turn := find_turn(text)) is not None]
     if not turns:
         return []
@@ -368,16 +401,16 @@ def marks_left(questions: Sequence[str], where: str) -> list[Diagnostic]:
     return [
         warning(
             "W0714",
-            f"{len(turns)} of {len(questions)} questions hold the marks of a chat ({first.format})",
+            f"{len(turns)} of {len(questions)} questions contain chat markup ({first.format})",
             where=where,
             notes=(f"the first is: {shorten_text(text)}",),
-            help=f"a model's prompt puts its own around a question: write `strip = marks({', '.join(parts) or '…'})`",
+            help=f"remove it, since a prompt adds the model's own: write `strip = marks({', '.join(parts) or '…'})`",
         )
     ]
 
 
 def find_doubtful(task: Task, folder: Path) -> list[Diagnostic]:
-    """Return a warning (W0716) of a table with references that no parser reads."""
+    """Return a warning (W0716) if no parser can read some reference answers of a table."""
     references = json.loads((folder / "references.json").read_text("utf-8"))
     facts, rows = references["unread"], references["rows"]
     if not facts["count"]:
@@ -386,24 +419,27 @@ def find_doubtful(task: Task, folder: Path) -> list[Diagnostic]:
     return [
         warning(
             "W0716",
-            f"{facts['count']} of {rows} references are read by no parser: nothing but their own text counts as right",
+            f"no parser reads {facts['count']} of {rows} reference answers: only answers with the same text count as right",
             where=_locate(first[0]),
             notes=_list_lines([f"{_locate(row)}: `{_show_answer(row)}`" for row in first], facts["count"]),
-            help="mend them in the data, or mark their answers by a box or `#### `",
+            help="correct them in the data, or mark their answers by a box or `#### `",
         )
     ]
 
 
 def _locate(row: Mapping[str, Any]) -> str:
+    """Return the file and row of a reference answer."""
     return f"{row['source']}, row {row['row']}"
 
 
 def _list_lines(lines: Sequence[str], count: int) -> list[str]:
+    """Return the first `_LINES` lines, and how many of `count` are left out."""
     rest = count - min(len(lines), _LINES)
     return [*lines[:_LINES], *([f"and {rest} more"] if rest else [])]
 
 
 def _show_answer(row: Mapping[str, Any]) -> str:
+    """Return a reference answer for a message, with its alternatives joined by `or`."""
     return shorten_text(row["answer"].replace("\x1e", " or "))
 
 
@@ -417,9 +453,11 @@ FINDERS = {
 
 
 def find_in_results(graph: Graph, folders: Mapping[str, Path]) -> Findings:
-    """Return the doubts about results of tasks; `folders` holds the results by task id.
+    """Return the doubts about results of tasks; missing or unreadable results are skipped.
 
-    Missing or unreadable results are skipped.
+    Args:
+        graph: tasks of the spec.
+        folders: folders of results by the task's id.
     """
     findings: Findings = {}
     for task in graph.tasks:
@@ -430,10 +468,14 @@ def find_in_results(graph: Graph, folders: Mapping[str, Path]) -> Findings:
 
 
 def overlaps(graph: Graph, folders: Mapping[str, Path], of: str | None = None) -> list[Diagnostic]:
-    """Return a warning (W0802) for each table of evaluated questions that shares some with training data.
+    """Return a warning (W0802) for each table of evaluated questions that shares questions with training data.
 
-    `folders` holds the results by task id; missing or unreadable results are skipped. With `of`, only the overlaps of
-    that task's table are returned.
+    Missing or unreadable results are skipped.
+
+    Args:
+        graph: tasks of the spec.
+        folders: folders of results by the task's id.
+        of: id of a `data` task, if only overlaps of its table are wanted.
     """
     questions: dict[str, dict[str, frozenset[str]]] = {}
     templates = _templates(graph)
@@ -450,17 +492,17 @@ def overlaps(graph: Graph, folders: Mapping[str, Path], of: str | None = None) -
             warnings.append(
                 warning(
                     "W0802",
-                    f"{len(shared)} of {len(questions[judged])} questions of `{judged}` are trained on, in `{trained}`",
+                    f"{len(shared)} of {len(questions[judged])} questions of `{judged}` are also trained on, in `{trained}`",
                     where=str(folders[judged] / "questions.parquet"),
-                    notes=(f"the first is: {shorten_text(shared[0])}", f"it matters to {', '.join(arms)}"),
-                    help="take them out of what is trained on, and run again; the accuracies are too high until then",
+                    notes=(f"the first is: {shorten_text(shared[0])}", f"arms affected: {', '.join(arms)}"),
+                    help="remove them from the training data and run again; until then accuracies may be too high",
                 )
             )
     return warnings
 
 
 def _pair_tables(graph: Graph) -> Iterator[tuple[str, str, list[str]]]:
-    """Return the pairs of tables that an arm trained on and is evaluated on, with the arms."""
+    """Yield each pair of tables, trained on and evaluated on by the same arm, with the names of these arms."""
     arms: dict[tuple[str, str], list[str]] = {}
     for task in graph.tasks:
         if task.kind != "evaluate":
@@ -479,9 +521,9 @@ def _pair_tables(graph: Graph) -> Iterator[tuple[str, str, list[str]]]:
 
 
 def _find_training_data(graph: Graph, task_id: str) -> list[str]:
-    """Return the `data` tasks that a checkpoint was trained on, the last stage first.
+    """Return the ids of the `data` tasks that a checkpoint was trained on, the last stage first.
 
-    For a selection they are the tasks of its pools.
+    For a selection these are the tasks of its pools.
     """
     tables = []
     while graph[task_id].kind == "train":
@@ -492,6 +534,7 @@ def _find_training_data(graph: Graph, task_id: str) -> list[str]:
 
 
 def _find_data_tasks(graph: Graph, task_id: str) -> list[str]:
+    """Return the ids of the `data` tasks from which a task got its questions."""
     task = graph[task_id]
     if task.kind == "data":
         return [task_id]
@@ -503,11 +546,11 @@ def _find_data_tasks(graph: Graph, task_id: str) -> list[str]:
 
 
 def _templates(graph: Graph) -> list[re.Pattern[str]]:
-    """Return the prompts and wordings of a graph that put words around a question, as patterns."""
+    """Return patterns of the prompts and wordings of a graph that put words around a question."""
     texts = dict.fromkeys(text for task in graph.tasks for text in _find_wordings(task.payload))
     patterns = []
     for text in texts:
-        # A question's key has its white space run together, and so have the words around it.
+        # A question's key has single spaces, so the words around it are normalised too.
         before, _, after = (normal_question(side) for side in text.partition("{question}"))
         if before or after:
             parts = (re.escape(side).replace(re.escape("{budget}"), r"\d+") for side in (before, after))
@@ -516,7 +559,7 @@ def _templates(graph: Graph) -> list[re.Pattern[str]]:
 
 
 def _find_wordings(value: Any) -> Iterator[str]:
-    """Every text of a payload with the place of a question in it."""
+    """Yield every text inside a payload that contains `{question}`."""
     if isinstance(value, str):
         if "{question}" in value:
             yield value
@@ -529,7 +572,7 @@ def _find_wordings(value: Any) -> Iterator[str]:
 
 
 def _read_questions(folder: Path, templates: Sequence[re.Pattern[str]]) -> dict[str, frozenset[str]]:
-    """Return the texts of a table of questions, each with the keys that make questions equal."""
+    """Return the texts of a table of questions, each with the keys that identify equal questions."""
     try:
         table = pl.read_parquet(folder / "questions.parquet", glob=False)
         columns = [name for name in ("question", "bare") if name in table.columns]
@@ -540,7 +583,7 @@ def _read_questions(folder: Path, templates: Sequence[re.Pattern[str]]) -> dict[
 
 
 def _question_keys(texts: Sequence[str | None], templates: Sequence[re.Pattern[str]]) -> frozenset[str]:
-    """Return the keys of a question, of its bare form, and of its text without the words that a study adds."""
+    """Return the keys of a question: of its text, of its bare form, and of its text without a study's words."""
     keys: set[str] = set()
     more = {question_key(text) for text in texts if text is not None}
     while more:

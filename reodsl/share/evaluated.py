@@ -44,7 +44,7 @@ class FinishedEvaluation:
 
     @property
     def name(self) -> str:
-        """Return `reo_exp.s1`, or the arm alone if no seed changes it."""
+        """Return the name with its seed, `reo_exp.s1`, or only the arm's name if no seed changes the arm."""
         return self.arm.name if self.seed is None else f"{self.arm.name}.s{self.seed}"
 
     @property
@@ -53,14 +53,18 @@ class FinishedEvaluation:
         return self.ended_at - timedelta(seconds=self.seconds)
 
     def samples(self, benchmark: str) -> pl.DataFrame:
-        """Return the responses on a benchmark, a row each, by question and sample."""
+        """Return the responses on a benchmark, sorted by question and sample."""
         rows = pl.scan_parquet(self.folder / "samples.parquet", glob=False).filter(
             pl.col("benchmark") == benchmark
         )
         return rows.sort("question", "sample", maintain_order=True).collect()
 
     def forced(self, benchmark: str) -> pl.DataFrame:
-        """Return the answers at every budget of a benchmark: `question`, `sample`, `budget`, `answer`, `correct`."""
+        """Return the forced answers at every budget of a benchmark.
+
+        Returns:
+            Columns of `forced.parquet`, among them `question`, `sample`, `budget`, `answer` and `correct`.
+        """
         rows = pl.scan_parquet(self.folder / "forced.parquet", glob=False).filter(
             pl.col("benchmark") == benchmark
         )
@@ -69,7 +73,7 @@ class FinishedEvaluation:
 
 @dataclass(frozen=True, slots=True)
 class ExportMaterial:
-    """The material of a run's report, its finished evaluations in the study's order, and missing ones' warning."""
+    """The material of a run's report, its finished evaluations in the study's order, and warnings of missing ones."""
 
     material: Material
     evaluations: tuple[FinishedEvaluation, ...]
@@ -77,10 +81,16 @@ class ExportMaterial:
 
 
 def gather(store: Store, record: RunRecord, arms: Sequence[str] = ()) -> ExportMaterial:
-    """Return the finished results of a run, with the evaluations of `arms`, by default all.
+    """Return the finished results of a run, with the evaluations of some arms.
 
-    Raises E0957 if none is finished, E0967 if the run's spec was not kept, E0981 if a result cannot be read, and
-    E0954 for an arm that the study does not evaluate.
+    Args:
+        store: store of the results.
+        record: the run.
+        arms: names of the arms; empty for all.
+
+    Raises:
+        Problem: E0957 if no evaluation is finished, E0967 if the run's spec was not kept, E0981 if a result cannot be
+            read, E0954 for an arm that the study does not evaluate.
     """
     spec = require_spec(store, record)
     graph = lower(spec)
@@ -130,9 +140,10 @@ def gather(store: Store, record: RunRecord, arms: Sequence[str] = ()) -> ExportM
 
 
 def _warn_of_missing(record: RunRecord, missing: Sequence[str]) -> Diagnostic:
+    """Return the warning (W0805) of evaluations that are left out."""
     return warning(
         "W0805",
-        f"what is written leaves out {len(missing)} evaluations that are not there",
+        f"the export leaves out {len(missing)} evaluations that are not finished",
         where=record.name,
         notes=(f"left out: {', '.join(missing[:5])}{' and more' if len(missing) > 5 else ''}",),
         help=f"finish the run, which does only what is missing: reodsl run {record.path}",
@@ -140,13 +151,13 @@ def _warn_of_missing(record: RunRecord, missing: Sequence[str]) -> Diagnostic:
 
 
 def benchmarks(material: Material, evaluation: FinishedEvaluation) -> list[str]:
-    """Return the names of an arm's benchmarks, in the order of the study."""
+    """Return the names of the benchmarks that an evaluation has, in the order of the study."""
     names = set(material.summary.filter(pl.col("arm") == evaluation.arm.name)["benchmark"])
     return [name for name in material.benchmarks if name in names]
 
 
 def mean_and_error(samples: pl.DataFrame, column: str) -> tuple[float, float]:
-    """Return the mean of a column and its standard error over questions.
+    """Return the mean of a column over questions, and its standard error.
 
     Args:
         samples: responses of a benchmark.
@@ -174,9 +185,12 @@ def curve(material: Material, evaluation: FinishedEvaluation, benchmark: str) ->
 
 
 def score(material: Material, evaluation: FinishedEvaluation, benchmark: str) -> dict[str, Any]:
-    """Return the row of the study's score, in tokens: `reg`, `difference` and the like; empty without a score.
+    """Return the row of the study's score for an evaluation, in tokens: `reg`, `difference` and so on.
 
-    It is of the evaluation's seed if the score has rows by seed, else over all seeds.
+    The row is that of the evaluation's seed if the score has rows by seed, else the mean over seeds.
+
+    Returns:
+        Finite numbers by column; empty without a score.
     """
     scores = material.scores
     if not scores.height:
@@ -189,12 +203,15 @@ def score(material: Material, evaluation: FinishedEvaluation, benchmark: str) ->
 
 
 SCORER = "answer"
-"""The name of the score that a response has: whether its own answer is right."""
+"""The name of the score of a response in a log: whether its answer is right."""
 _STOPS = {"stop": "stop", "length": "max_tokens"}
 
 
 def file_name(material: Material, evaluation: FinishedEvaluation, benchmark: str) -> str:
-    """Return `2026-01-01T12-00-00+00-00_easy_STUDY-ARM-KEY.json`: inspect finds logs by the time at the beginning."""
+    """Return the name of a log, such as `2026-01-01T12-00-00+00-00_easy_STUDY-ARM-KEY.json`.
+
+    inspect sorts logs by the time at the beginning of their names.
+    """
     stamp = evaluation.began.isoformat(timespec="seconds").replace(":", "-")
     plain = "".join(
         c if c.isascii() and (c.isalnum() or c in "-.") else "-" for c in f"{benchmark}_{evaluation.name}"
@@ -203,7 +220,7 @@ def file_name(material: Material, evaluation: FinishedEvaluation, benchmark: str
 
 
 def log(material: Material, evaluation: FinishedEvaluation, benchmark: str) -> Iterator[str]:
-    """Yield the text of a log piece by piece, a response at a time."""
+    """Yield the text of an evaluation's log on a benchmark, a response at a time."""
     samples = evaluation.samples(benchmark)
     header = json.dumps(
         _header(material, evaluation, benchmark, samples), ensure_ascii=False, allow_nan=False
@@ -217,14 +234,21 @@ def log(material: Material, evaluation: FinishedEvaluation, benchmark: str) -> I
 
 
 def model_name(material: Material, evaluation: FinishedEvaluation) -> str:
-    """Return `STUDY/ARM.sSEED`, as names of models are `OWNER/NAME` elsewhere."""
+    """Return the model's name in a log, `STUDY/ARM.sSEED`, in the form `OWNER/NAME` that other tools use."""
     return f"{material.study.name}/{evaluation.name}"
 
 
 def _header(
     material: Material, evaluation: FinishedEvaluation, benchmark: str, samples: pl.DataFrame
 ) -> dict[str, Any]:
-    """Return the log without its samples."""
+    """Return a log's data without its samples.
+
+    Args:
+        material: material of the report.
+        evaluation: the evaluation.
+        benchmark: name of the benchmark.
+        samples: responses on the benchmark.
+    """
     suite, model = evaluation.arm.suite, model_name(material, evaluation)
     questions = samples["question"].unique(maintain_order=True).to_list()
     accuracy, error = mean_and_error(samples, "correct")
@@ -293,7 +317,7 @@ def _header(
 def _list_samples(
     material: Material, evaluation: FinishedEvaluation, benchmark: str, samples: pl.DataFrame
 ) -> Iterator[dict[str, Any]]:
-    """Yield a sample for each response, with its answers at every budget beside it."""
+    """Yield a log's sample for each response, with its forced answers by budget as metadata."""
     model = model_name(material, evaluation)
     rows = evaluation.forced(benchmark).iter_rows(named=True)
     at_budgets = {
@@ -337,7 +361,7 @@ def _list_samples(
 
 
 def _usage(tokens: int) -> dict[str, int]:
-    """Return the tokens of responses, without prompts."""
+    """Return the usage of tokens by responses; tokens of prompts are not counted."""
     return {"input_tokens": 0, "output_tokens": tokens, "total_tokens": tokens}
 
 
@@ -346,7 +370,12 @@ def _format_moment(moment: datetime) -> str:
 
 
 def export(shared: ExportMaterial, out: Path) -> list[Path]:
-    """Write a log for each evaluation and benchmark into `out`, each file in one step, and return the files."""
+    """Write a log for each evaluation and benchmark, each file atomically, and return the files.
+
+    Args:
+        shared: the evaluations.
+        out: folder that the files are written into.
+    """
     files = []
     with storing(out):
         out.mkdir(parents=True, exist_ok=True)

@@ -1,7 +1,7 @@
-"""Models and data sets from a hub, by huggingface_hub, into the cache where runs look for them.
+"""Models and data sets from a hub, downloaded by huggingface_hub into the cache that runs read.
 
-What is fetched is one commit, and the branch's name leads to it once all of its files are there. huggingface_hub goes on
-where a fetch was cut off, and takes the user's token: `HF_TOKEN`, or what `hf auth login` keeps.
+A download is of one commit. The branch's name points to this commit only after all files are complete. huggingface_hub
+resumes an interrupted download, and uses the user's token: `HF_TOKEN`, or the token that `hf auth login` stored.
 """
 
 from __future__ import annotations
@@ -49,19 +49,23 @@ class HubRepo:
     revision: str | None = None
     """Branch, tag or commit; None for the main branch."""
     texts_only: bool = False
-    """True if only texts such as the tokenizer are read, as for a served model."""
+    """True if only the tokenizer and other small text files are read, as for a served model."""
 
     @property
     def patterns(self) -> list[str]:
-        """Return the patterns of the files that runs read."""
+        """Return the glob patterns of the files that runs read."""
         return list(MODEL_TEXTS if self.texts_only else _FORMS[self.kind])
 
     def is_copied(self, folder: Path) -> bool:
-        """Return whether it is a data set with a copy beside the spec."""
+        """Return whether the repository is a data set with a local copy in the spec's folder."""
         return self.kind == "datasets" and local_copy(self.repo, folder) is not None
 
     def is_here(self, folder: Path) -> bool:
-        """Return whether a run would find it on this machine; `folder` is the spec's."""
+        """Return whether a run would find the files on this machine.
+
+        Args:
+            folder: folder of the spec.
+        """
         if self.is_copied(folder):
             return True
         snapshot = hub_snapshot(self.kind, self.repo, self.revision)
@@ -69,7 +73,14 @@ class HubRepo:
         return snapshot is not None and (self.kind == "datasets" or any(snapshot.glob(mark)))
 
     def follows_branch(self, folder: Path) -> Path | None:
-        """Return the copy in the cache if no commit is named, so that the hub may have a newer commit; else None."""
+        """Return the cached copy of a branch, for which the hub may have a newer commit.
+
+        Args:
+            folder: folder of the spec.
+
+        Returns:
+            Folder of the copy; None for a fixed commit, or without a copy.
+        """
         if _COMMIT.fullmatch(self.revision or "") or self.is_copied(folder):
             return None
         return hub_snapshot(self.kind, self.repo, self.revision)
@@ -77,7 +88,7 @@ class HubRepo:
 
 @dataclass(frozen=True, slots=True)
 class Download:
-    """The commit of a hub's repository, and the bytes of its files that runs read."""
+    """The commit of a hub's repository, and the total bytes of its files that runs read."""
 
     repository: HubRepo
     commit: str
@@ -85,7 +96,7 @@ class Download:
 
 
 def list_repositories(spec: Spec) -> tuple[HubRepo, ...]:
-    """Return the hub repositories that a spec names, each once; of a served model the tokenizer's."""
+    """Return the hub repositories that a spec names, each once; for a served model, its tokenizer's repository."""
     sources = [model.source for model in values_of(spec.study, Model)]
     repositories = [
         HubRepo("models", source.repo, source.revision) for source in sources if isinstance(source, Hub)
@@ -102,9 +113,10 @@ def list_repositories(spec: Spec) -> tuple[HubRepo, ...]:
 
 
 def look_up(repository: HubRepo) -> Download:
-    """Ask the hub for a repository's commit and the size of the files that a download takes.
+    """Ask the hub for a repository's commit and for the total size of the files that runs read.
 
-    Raises E0850 for a model or a data set that it refuses.
+    Raises:
+        Problem: E0850 if the hub refuses or cannot be reached.
     """
     with _report_failures(repository):
         info: Any = _api().repo_info(
@@ -118,7 +130,16 @@ def look_up(repository: HubRepo) -> Download:
 
 
 def fetch(offer: Download) -> Path:
-    """Download the files that runs read, and return their folder. Raises as `look_up`; what was fetched stays."""
+    """Download the files that runs read, and return their folder.
+
+    An interrupted download leaves its files in the cache, where the next one resumes.
+
+    Args:
+        offer: the commit, from `look_up`.
+
+    Raises:
+        Problem: E0850 if the hub refuses or cannot be reached, or the disk is full.
+    """
     repository = offer.repository
     cached = hub_place(repository.kind, repository.repo)
     with _report_failures(repository):
@@ -141,12 +162,13 @@ def fetch(offer: Download) -> Path:
 
 
 def _api() -> huggingface_hub.HfApi:
+    """Return a client of the hub that HF_ENDPOINT names, or of the default hub."""
     return huggingface_hub.HfApi(endpoint=os.environ.get("HF_ENDPOINT") or None)
 
 
 @contextmanager
 def _report_failures(repository: HubRepo) -> Iterator[None]:
-    """Turn a refusal of the hub, the network or the disk into a diagnostic."""
+    """Report failures of the hub, the network or the disk in a `with` block as E0850."""
     try:
         yield
     except HfHubHTTPError as refused:
@@ -157,27 +179,34 @@ def _report_failures(repository: HubRepo) -> Iterator[None]:
     except (httpx.HTTPError, LocalEntryNotFoundError, OSError) as fault:
         why = f"{first_line(fault.__cause__ or fault, type(fault).__name__)}"
         raise _refuse(
-            repository, why, "run the same command to resume; HF_ENDPOINT names another hub"
+            repository, why, "run the same command to resume; HF_ENDPOINT sets another hub"
         ) from None
     except (ValueError, TypeError, KeyError, AttributeError, AssertionError):
         raise _refuse(
             repository,
-            "what answers there is no hub",
-            "HF_ENDPOINT names the hub; unset it for the usual one",
+            "the server at this address is not a hub",
+            "HF_ENDPOINT sets the address; unset it for the default hub",
         ) from None
 
 
 _REFUSALS = {
-    401: ("the hub wants a token, or has no such repository", "check the name, and log in: `hf auth login`"),
+    401: ("the hub needs a token, or has no such repository", "check the name, and log in: `hf auth login`"),
     403: (
-        "the hub does not let this token read it",
-        "accept its terms on its page, or log in as who may read it",
+        "this token may not read the repository",
+        "accept the terms on the repository's page, or log in as a user with access",
     ),
     404: ("the hub has no such repository or revision", "check `hub(…)` in the spec"),
 }
 
 
 def _refuse(repository: HubRepo, why: str, remedy: str) -> Problem:
+    """Return E0850 for a repository that cannot be fetched.
+
+    Args:
+        repository: the repository.
+        why: the reason.
+        remedy: what to do instead.
+    """
     noun = "model" if repository.kind == "models" else "data set"
     revision = f" at {repository.revision}" if repository.revision else ""
     return problem(

@@ -250,7 +250,7 @@ def test_references_that_nothing_reads_are_told_at_their_line(place: Place) -> N
     told = place.call("run", "tiny.reo", "--local")
     assert told.code == 0, told.err
     assert told.findings().count("W0716") == 1, told.err
-    for words in ("1 of 3 references are read by no parser", "d.jsonl, row 2: `1 +`"):
+    for words in ("no parser reads 1 of 3 reference answers", "d.jsonl, row 2: `1 +`"):
         assert words in told.err
     # The other one counts the row that is dropped.
     assert len(re.findall(r"--> .*tiny\.reo:8:", told.err)) == 2, told.err
@@ -271,8 +271,8 @@ def test_questions_that_are_trained_and_evaluated_on(place: Place) -> None:
     assert told.code == 0, told.err
     # Whether each response of the drawn model is cut (W0801) is its evaluation's draws' affair.
     assert [each for each in sorted(told.findings()) if each != "W0801"] == ["W0802", "W0803"], told.err
-    assert "1 of 1 questions of `held.data` are trained on, in `asked.data`" in told.err
-    assert "it matters to tiny" in told.err
+    assert "1 of 1 questions of `held.data` are also trained on, in `asked.data`" in told.err
+    assert "arms affected: tiny" in told.err
     assert told.err.index("W0802") < told.err.index("start    tiny.train")
     # What is there already is told too, in the end of a run that does nothing and as JSON.
     assert "W0802" in place.call("run", "tiny.reo", "--local").findings()

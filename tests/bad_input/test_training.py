@@ -97,7 +97,7 @@ def test_questions_that_are_left_out_are_reported_at_the_start_and_in_the_report
     assert told.code == 0, told.err
     assert told.err.count("warning[W0807]") == 1
     assert told.err.index("W0807") < told.err.index("done     tiny.train.s1")
-    assert "`max_prompt = 9 tokens` decides it" in told.err
+    assert "excluded by `max_prompt = 9 tokens`" in told.err
     assert "left out too long" in told.err
     (page,) = place.folder.glob("runs/*/report.html")
     assert "max_prompt = 9 tokens" in page.read_text("utf-8")

@@ -47,9 +47,9 @@ def test_the_advice_follows_how_responses_end(end: str, advice: str, tmp_path: P
 def test_thinking_that_is_skipped_is_named() -> None:
     data = {**BOXED, "thinking": "skip"}
     found = warn_unanswered_step(Task("mine.train", "train", {"stage": {"data": data}}, {}), 0.25)
-    assert found.message.endswith("`answer = boxed` found none after the thinking")
+    assert found.message.endswith("`answer = boxed` found no answer after the thinking")
     assert found.help is not None
-    assert "take out `thinking = skip`" in found.help
+    assert "remove `thinking = skip`" in found.help
 
 
 def test_as_many_answers_as_not_and_responses_that_were_cut_are_no_reason(tmp_path: Path) -> None:
@@ -66,7 +66,7 @@ def test_what_is_not_there_or_cannot_be_read_is_passed_over(tmp_path: Path) -> N
 
 def test_a_step_of_training_is_told_of_by_its_share() -> None:
     found = warn_unanswered_step(Task("mine.train", "train", {"stage": {"data": BOXED}}, {}), 0.25)
-    assert found.message == "75% of the responses that ended have no answer: `answer = boxed` found none"
+    assert found.message == "75% of the responses that ended have no answer: `answer = boxed` found no answer"
 
 
 def stage(folder: Path, arm: str, number: int, metrics: dict[str, list[float | None]]) -> None:

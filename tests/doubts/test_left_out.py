@@ -33,7 +33,7 @@ def test_more_than_a_tenth_is_a_warning(dropped: int, code: str, golden: Callabl
 def test_a_setting_is_that_of_the_method(unit: str) -> None:
     (found,) = report_left_out(training({"kind": "sft", "max_tokens": 60}), {unit: 5, "left_out_too_long": 5})
     assert found.message.startswith(f"5 of 10 {unit} are not trained on")
-    assert found.notes == ("`max_tokens = 60 tokens` decides it",)
+    assert found.notes == ("excluded by `max_tokens = 60 tokens`",)
 
 
 def test_each_reason_is_counted_of_all() -> None:
@@ -42,7 +42,7 @@ def test_each_reason_is_counted_of_all() -> None:
     )
     assert long.message.startswith("5 of 10 questions")
     assert bare.message.startswith("3 of 10 questions")
-    assert bare.notes == ("`question_min(…)` decides it",)
+    assert bare.notes == ("excluded by `question_min(…)`",)
 
 
 DATA = Task("mine.data", "data", {"data": {"duplicates": "drop"}}, {})
@@ -57,7 +57,7 @@ def test_rows_that_a_data_set_drops_are_reported_of_it_alone(rows: int, dropped:
         found.message
         == f"{dropped} of {rows + dropped} rows are dropped: those that ask an earlier question again"
     )
-    assert found.notes == ("`duplicates = drop` decides it",)
+    assert found.notes == ("excluded by `duplicates = drop`",)
     facts = {"questions": rows, "left_out_repeated": dropped}
     assert report_left_out(PPO, facts) == []
     (counted,) = left_out_counts({}, facts)

@@ -48,7 +48,7 @@ def test_the_warning_stands_at_the_line_of_the_data(tmp_path: Path, refusal: Cal
 
 def test_what_it_says_to_write_takes_the_marks_off() -> None:
     (found,) = marks_left(MARKED, "mine.data")
-    assert found.message == "1 of 2 questions hold the marks of a chat (ChatML, as of Qwen)"
+    assert found.message == "1 of 2 questions contain chat markup (ChatML, as of Qwen)"
     written = re.search(r'marks\(before: "(.*)", after: "(.*)"\)', found.help or "")
     assert written is not None
     before, after = (part.encode().decode("unicode_escape") for part in written.groups())
@@ -120,9 +120,9 @@ def test_shared_questions_are_found_in_any_spelling_and_told_once(
 ) -> None:
     there = folders(tmp_path, first=["WHAT is  1+1?", "z"], second=["y"], held=["what is 1+1?", "b", "Ｙ "])
     first, second = sorted(overlaps(graph, there), key=lambda found: found.message)
-    assert first.message == "1 of 3 questions of `held.data` are trained on, in `first.data`"
-    assert second.message == "1 of 3 questions of `held.data` are trained on, in `second.data`"
-    assert first.notes == ("the first is: what is 1+1?", "it matters to two")
+    assert first.message == "1 of 3 questions of `held.data` are also trained on, in `first.data`"
+    assert second.message == "1 of 3 questions of `held.data` are also trained on, in `second.data`"
+    assert first.notes == ("the first is: what is 1+1?", "arms affected: two")
     refusal("commands/W0802.txt", Problem(first))
 
 
@@ -140,7 +140,7 @@ def test_what_is_not_there_is_passed_over(graph: Graph, tmp_path: Path) -> None:
 def test_through_the_marks_of_a_chat(graph: Graph, tmp_path: Path) -> None:
     marked = "<|im_start|>user\nHow many?<|im_end|>\n<|im_start|>assistant\n"
     (found,) = overlaps(graph, folders(tmp_path, second=[marked], held=["how many?", "b"]))
-    assert found.message == "1 of 2 questions of `held.data` are trained on, in `second.data`"
+    assert found.message == "1 of 2 questions of `held.data` are also trained on, in `second.data`"
 
 
 def test_through_the_words_of_generated_tasks(graph: Graph, tmp_path: Path) -> None:
@@ -151,7 +151,7 @@ def test_through_the_words_of_generated_tasks(graph: Graph, tmp_path: Path) -> N
         "held": ["<q> 5 a +6 ?", "<q> 2 a +2 ?"],
     }
     (found,) = overlaps(graph, folders(tmp_path, bare, **tables))
-    assert found.message == "1 of 2 questions of `held.data` are trained on, in `second.data`"
+    assert found.message == "1 of 2 questions of `held.data` are also trained on, in `second.data`"
     assert found.notes[0] == "the first is: <q> 5 a +6 ?"
 
 
@@ -168,7 +168,7 @@ def test_through_the_wordings_and_prompts_of_the_study(tmp_path: Path) -> None:
     )
     own = ["within 64 tokens: A? Think  step by step.", "B? Think step by step.", "Within few tokens: C?"]
     (found,) = overlaps(Graph(tasks), folders(tmp_path, own=own, held=["A?", "B?", "C?"]))
-    assert found.message == "2 of 3 questions of `held.data` are trained on, in `own.data`"
+    assert found.message == "2 of 3 questions of `held.data` are also trained on, in `own.data`"
 
 
 @pytest.mark.parametrize("kept", [False, True])
@@ -185,4 +185,4 @@ def test_through_pools_and_selections(tmp_path: Path, kept: bool) -> None:
         task("own.eval", "evaluate", "own", start="own.train", data__held="held.data"),
     )
     (found,) = overlaps(Graph(tasks), folders(tmp_path, asked=["a", "b"], held=["b"]))
-    assert found.message == "1 of 1 questions of `held.data` are trained on, in `asked.data`"
+    assert found.message == "1 of 1 questions of `held.data` are also trained on, in `asked.data`"

@@ -205,7 +205,7 @@ def test_what_is_here_is_not_fetched(hub: Hub, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("status", "words"), [(401, "wants a token"), (403, "does not let"), (404, "no such"), (400, "400")]
+    ("status", "words"), [(401, "needs a token"), (403, "may not read"), (404, "no such"), (400, "400")]
 )
 def test_a_refusal_is_one_message(hub: Hub, status: int, words: str) -> None:
     hub.refuse = status
