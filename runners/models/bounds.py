@@ -1,7 +1,7 @@
-"""Find faults of models without building one: missing files, other tokens, and settings out of bounds.
+"""Faults of model folders that are found without building the model: missing files, other tokens, extreme settings.
 
-transformers makes lists and tables as long as a config says, in whatever part of it: these bounds are far above every
-model that trains, and far below what fills a machine.
+transformers builds lists and tables as long as a config says. The bounds on settings are far above the sizes of real
+models, and far below sizes that would fill a machine's memory.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ from reodsl.store.external import LARGEST_CONFIG
 from reodsl.store.files import LARGEST_RECORD, read_object, read_plain
 
 INCOMPLETE = "a model folder holds config.json, model.safetensors, tokenizer.json and tokenizer_config.json"
-MADE = {"smollm2-135m-instruct": "give `make smollm2` in the checkout of reodsl, which writes this folder"}
-"""Folders of models by their names, and what writes them."""
+MADE = {"smollm2-135m-instruct": "run `make smollm2` in the checkout of reodsl, which writes this folder"}
+"""Names of model folders that the user has to make, and the advice that says how."""
 RELOAD_REMEDY = "copy or download it again, or write it with `save_pretrained`"
-MATCH_REMEDY = "take config.json and the weights from one and the same model, whole"
+MATCH_REMEDY = "take config.json and the weights from the same model, and copy all files"
 PICKLES = ("*.bin", "*.pt", "*.pth", "*.ckpt", "*.pkl")
 UNREAD = "that is never read, because unpickling runs code"
 CONVERT = "convert them where you trust them: `model.save_pretrained(FOLDER, safe_serialization=True)`"
@@ -39,11 +39,11 @@ OTHER_FORMATS = {
         f"load it with a transformers that still reads it (`from_flax=True`), {_SAVE}",
     ),
 }
-"""Older and other formats by a file that gives them away: what they are, and how to get safetensors from them."""
+"""Other formats of weights, by a pattern of file names: (the format in words, how to convert it to safetensors)."""
 
 
 def explain_unread(folder: Path) -> Diagnostic | None:
-    """Return why a folder without safetensors is not read: it has a pickle or another format (E0803)."""
+    """Return why a folder without safetensors is not read (E0803): a pickle or another known format; else None."""
     pickles = sorted(path.name for pattern in PICKLES for path in folder.glob(pattern))
     if pickles:
         message = f"the weights are a pickle, `{pickles[0]}`: {UNREAD}"
@@ -51,13 +51,18 @@ def explain_unread(folder: Path) -> Diagnostic | None:
     for pattern, (kind, remedy) in OTHER_FORMATS.items():
         names = sorted(path.name for path in folder.glob(pattern))
         if names:
-            message = f"the folder holds {kind}, `{names[0]}`, and safetensors are read"
+            message = f"the folder holds {kind}, `{names[0]}`, and only safetensors are read"
             return error("E0803", message, where=str(folder), help=remedy)
     return None
 
 
 def check_architecture(source: Architecture, where: str) -> Diagnostic | None:
-    """Return E0808 if no model can have these sizes, which are at least 1; None if a model can."""
+    """Return E0808 if the sizes of an architecture do not fit together; None if they do.
+
+    Args:
+        source: The architecture, whose sizes are at least 1.
+        where: The place to name in the message.
+    """
     if source.heads % source.kv_heads:
         return error(
             "E0808",
@@ -75,23 +80,40 @@ def check_architecture(source: Architecture, where: str) -> Diagnostic | None:
     return None
 
 
-def require_same_tokens(mine: Path, theirs: Path) -> None:
-    """Check that two folders' tokenizers give each number the same meaning. Raises E0514."""
-    fault = compare_tokens(mine, theirs)
+def require_same_tokens(student_folder: Path, teacher_folder: Path) -> None:
+    """Check that a teacher's tokenizer has the same tokens as the student's.
+
+    Args:
+        student_folder: The model folder of the student.
+        teacher_folder: The model folder of the teacher.
+
+    Raises:
+        Problem: E0514, if a token id means different tokens.
+    """
+    fault = compare_tokens(student_folder, teacher_folder)
     if fault is not None:
         raise Problem(fault)
 
 
-def compare_tokens(mine: Path, theirs: Path, where: str | None = None) -> Diagnostic | None:
-    """Return E0514 if a teacher's tokenizer has other tokens than the student's; None if a folder has no tokenizer file."""
-    student, teacher = _tokens(mine), _tokens(theirs)
+def compare_tokens(student_folder: Path, teacher_folder: Path, where: str | None = None) -> Diagnostic | None:
+    """Return E0514 if the token ids of a teacher and a student mean different tokens; else None.
+
+    Args:
+        student_folder: The model folder of the student.
+        teacher_folder: The model folder of the teacher.
+        where: The place to name in the message.
+
+    Returns:
+        The diagnostic; None if the tokens are equal, or if a folder has no readable tokenizer.
+    """
+    student, teacher = _tokens(student_folder), _tokens(teacher_folder)
     if student is None or teacher is None or student == teacher:
         return None
-    number = min(i for i in student.keys() | teacher.keys() if student.get(i) != teacher.get(i))
-    says = [f"{tokens[number]!r}" if number in tokens else "none" for tokens in (student, teacher)]
+    token_id = min(i for i in student.keys() | teacher.keys() if student.get(i) != teacher.get(i))
+    texts = [f"{tokens[token_id]!r}" if token_id in tokens else "none" for tokens in (student, teacher)]
     return error(
         "E0514",
-        f"the teacher has other tokens than the model: its number {number} is {says[1]}, and the model's is {says[0]}",
+        f"the teacher has other tokens than the model: its number {token_id} is {texts[1]}, and the model's is {texts[0]}",
         where=where,
         notes=[f"the teacher has {len(teacher)} tokens, the model {len(student)}"],
         help="name a teacher with the same tokenizer",
@@ -100,15 +122,15 @@ def compare_tokens(mine: Path, theirs: Path, where: str | None = None) -> Diagno
 
 def _tokens(folder: Path) -> dict[int, str] | None:
     """Return the tokens of a folder's tokenizer by their ids; None if the folder has no readable tokenizer."""
-    stored = read_object(folder / "tokenizer.json", LARGEST_RECORD)
-    if stored is None:
+    settings = read_object(folder / "tokenizer.json", LARGEST_RECORD)
+    if settings is None:
         return None
     try:
-        words = stored["model"]["vocab"]
-        pairs = words.items() if isinstance(words, dict) else ((row[0], i) for i, row in enumerate(words))
+        vocab = settings["model"]["vocab"]
+        pairs = vocab.items() if isinstance(vocab, dict) else ((row[0], i) for i, row in enumerate(vocab))
         tokens = {int(number): str(token) for token, number in pairs}
         return tokens | {
-            int(token["id"]): str(token["content"]) for token in stored.get("added_tokens") or ()
+            int(token["id"]): str(token["content"]) for token in settings.get("added_tokens") or ()
         }
     except (KeyError, IndexError, TypeError, ValueError):
         return None
@@ -120,11 +142,11 @@ if TYPE_CHECKING:
 MAX_LAYERS = 1000
 MAX_LABELS = 1000
 MAX_SIZE = 1 << 24
-"""The largest size, such as a width or a vocabulary; positions and bases of rotary embeddings may be larger."""
+"""The largest size, such as a width or a vocabulary. The settings of `_UNBOUNDED` may be larger."""
 MAX_NUMBER = 1 << 63
-"""The largest whole number anywhere in a config; torch holds none past it."""
+"""The bound of all whole numbers in a config: torch's integers are smaller."""
 MAX_TABLE_BYTES = 1 << 30
-"""Bytes of the tables that a model computes and no file holds, such as those of its positions."""
+"""The largest size in bytes of a model's computed tables, such as tables of positions."""
 MAX_DEPTH = 8
 MAX_VALUES = 20_000
 _LAYERS = re.compile(r"(^|_)(n_)?(layers?|blocks?|depths?)($|_)|hidden_layers")
@@ -133,54 +155,78 @@ _UNBOUNDED = re.compile(r"position|length|theta|base|context|window|seed|token_i
 
 
 def require_bounded(folder: Path) -> dict[str, Any]:
-    """Return the settings in a folder's `config.json`, which are within the bounds. Raises E0803."""
+    """Read the settings in a folder's `config.json`, and check that they are within the bounds.
+
+    Returns:
+        The settings by name.
+
+    Raises:
+        Problem: E0803, if the file cannot be read, a setting is out of bounds, or the weights are quantized.
+    """
     path = folder / "config.json"
     try:
         config = json.loads(read_plain(path, LARGEST_CONFIG).decode("utf-8"))
         if not isinstance(config, dict):
-            raise ValueError("it is not JSON object")
+            raise ValueError("it is not a JSON object")
     except (OSError, ValueError, RecursionError) as fault:
-        why = fault.strerror if isinstance(fault, OSError) and fault.strerror else misread(fault)
+        reason = fault.strerror if isinstance(fault, OSError) and fault.strerror else misread(fault)
         raise problem(
-            "E0803", f"config.json cannot be read: {why}", where=str(folder), help=RELOAD_REMEDY
+            "E0803", f"config.json cannot be read: {reason}", where=str(folder), help=RELOAD_REMEDY
         ) from fault
     quantized = config.get("quantization_config")
     if quantized is not None:
         method = quantized.get("quant_method") if isinstance(quantized, dict) else None
         raise problem(
             "E0803",
-            f"the weights are quantized ({method or 'quantization_config'!s:.40}), and whole ones are trained",
+            f"the weights are quantized ({method or 'quantization_config'!s:.40}), and only full weights can be trained",
             where=str(path),
             help="take the model's bfloat16 weights, or dequantize it (`model.dequantize()`) and save it again",
         )
-    for count, (name, value, depth) in enumerate(_settings(config, (), 1)):
-        violation = _violation(name, value, depth, count)
+    for index, (name, value, depth) in enumerate(_settings(config, (), 1)):
+        violation = _violation(name, value, depth, index)
         if violation is not None:
             dotted = ".".join(name)
             raise problem(
                 "E0803",
                 f"config.json is out of bounds: `{dotted[:80]}` {violation}",
                 where=str(path),
-                help="take the config.json that the model was published with; no model that trains has such a one",
+                help="take the config.json that the model was published with; no trainable model has this value",
             )
     return config
 
 
 def require_small_tables(folder: Path, outline: nn.Module) -> None:
-    """Refuse a model whose tables would fill a machine, before they are computed: E0803. `outline` is on the meta device."""
+    """Refuse a model whose computed tables would fill a machine's memory, before they are computed.
+
+    Args:
+        folder: The model folder, for the message.
+        outline: The model on torch's meta device, which stores no values.
+
+    Raises:
+        Problem: E0803, if the tables are larger than `MAX_TABLE_BYTES`.
+    """
     size = sum(buffer.numel() * buffer.element_size() for buffer in outline.buffers())
     if size > MAX_TABLE_BYTES:
         raise problem(
             "E0803",
             f"config.json is out of bounds: it makes tables of {size / 2**30:,.3g} GiB",
             where=str(folder / "config.json"),
-            notes=[f"no file holds them, they are computed; at most {MAX_TABLE_BYTES >> 30} GiB of them are"],
-            help="take the config.json that the model was published with; above all, look at its number of positions",
+            notes=[f"these tables are computed, not loaded; at most {MAX_TABLE_BYTES >> 30} GiB are allowed"],
+            help="take the config.json that the model was published with; check the number of positions first",
         )
 
 
 def _settings(config: Any, name: tuple[str, ...], depth: int) -> Iterator[tuple[tuple[str, ...], Any, int]]:
-    """Yield every value in a config with its name and depth."""
+    """Yield every value in a config, also inside dicts and lists.
+
+    Args:
+        config: The config, or a dict or list inside it.
+        name: The keys that lead to `config`.
+        depth: The depth of the values in `config`, 1 at the top.
+
+    Yields:
+        The keys that lead to a value, the value, and its depth.
+    """
     items = (
         config.items()
         if isinstance(config, dict)
@@ -192,12 +238,19 @@ def _settings(config: Any, name: tuple[str, ...], depth: int) -> Iterator[tuple[
             yield from _settings(value, (*name, key), depth + 1)
 
 
-def _violation(name: tuple[str, ...], value: Any, depth: int, count: int) -> str | None:
-    """Return why a setting is out of bounds; None if it is within them."""
+def _violation(name: tuple[str, ...], value: Any, depth: int, index: int) -> str | None:
+    """Return why a setting is out of bounds, as the rest of a sentence after its name; None if it is within bounds.
+
+    Args:
+        name: The keys that lead to the setting.
+        value: The setting.
+        depth: The depth of the setting in the config, 1 at the top.
+        index: The number of settings before it in the config.
+    """
     last = next((key for key in reversed(name) if not key.isdigit()), "")
     if depth > MAX_DEPTH:
-        return f"stands more than {MAX_DEPTH} deep"
-    if count >= MAX_VALUES:
+        return f"is nested more than {MAX_DEPTH} levels deep"
+    if index >= MAX_VALUES:
         return f"is one of more than {MAX_VALUES:,} values"
     if isinstance(value, bool) or not isinstance(value, (int, float)):
         return None

@@ -1,6 +1,6 @@
-"""Make a model's small double: its architecture with two narrow layers and random weights, and its own tokenizer.
+"""The double of a model, for rehearsals: the same architecture and tokenizer with two narrow layers and random weights.
 
-A double writes nothing meaningful, and ends a response in 32 at each token, so that lengths vary as a model's do.
+A double writes meaningless text. It ends a response with probability 1/32 at each token, so that lengths vary.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ SMALL_SIZES = {
     "num_experts_per_tok": 2,
     "max_window_layers": 2,
 }
-"""The sizes of a double, if its architecture has the setting."""
+"""The sizes of a double by the setting's name; a setting that the architecture lacks is not used."""
 HEADS, SHARED_HEADS = 4, 2
-"""Heads of a double, and key-value heads if its model has fewer of them than query heads."""
+"""The query heads of a double, and its key-value heads if the model has fewer key-value heads than query heads."""
 NUM_TOKENS = 32
-"""Tokens that a double writes, all equally likely; one of them ends the response."""
+"""The number of different tokens that a double writes, all equally likely; one of these tokens ends the response."""
 LOGIT_GAP = 20.0
-"""The distance by which their logits exceed the logits of other tokens."""
+"""The difference between the logits of tokens that a double writes and those of other tokens."""
 TEXTS = (
     "\n\n",
     "Wait",
@@ -63,19 +63,28 @@ END, PAD = "<|im_end|>", "<|endoftext|>"
 
 
 def double_of(folder: Path, target: Path, seed: int) -> None:
-    """Write the double of the model in `folder`, whose weights are not needed, to `target`. Raises as `load_config`."""
+    """Write the double of a model to a folder.
+
+    Args:
+        folder: The model folder; its weights may be missing.
+        target: The folder to write.
+        seed: The seed of the double's weights.
+
+    Raises:
+        Problem: As `load_config` and `load_tokenizer`.
+    """
     config = load_config(folder)
     load_generation(folder)
     require_bounded_steps(folder)
     tokenizer = load_tokenizer(folder)
     draw_double(config, tokenizer, target, seed)
-    # It may name more tokens that end a response.
+    # The file may name further tokens that end a response.
     if (folder / "generation_config.json").is_file():
         shutil.copyfile(folder / "generation_config.json", target / "generation_config.json")
 
 
 def draw_double(config: Any, tokenizer: Any, target: Path, seed: int) -> None:
-    """Write a small model of a config's architecture, with random weights, to `target`."""
+    """Write a small model of a config's architecture, with random weights from `seed`, to the folder `target`."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         model = AutoModelForCausalLM.from_config(
@@ -86,24 +95,29 @@ def draw_double(config: Any, tokenizer: Any, target: Path, seed: int) -> None:
 
 
 def narrow_config(config: Any) -> Any:
-    """Return a config of the same architecture, two narrow layers deep; vocabulary and context stay."""
+    """Return a copy of a config with two narrow layers; vocabulary and context length stay."""
     small = deepcopy(config)
-    shared = config.num_key_value_heads < config.num_attention_heads
-    heads = {"num_attention_heads": HEADS, "num_key_value_heads": SHARED_HEADS if shared else HEADS}
+    shares_heads = config.num_key_value_heads < config.num_attention_heads
+    heads = {"num_attention_heads": HEADS, "num_key_value_heads": SHARED_HEADS if shares_heads else HEADS}
     for name, value in {**SMALL_SIZES, **heads}.items():
         if getattr(config, name, None) is not None:
             setattr(small, name, value)
-    kinds = getattr(config, "layer_types", None)
-    if kinds is not None:
+    layer_types = getattr(config, "layer_types", None)
+    if layer_types is not None:
         layers = SMALL_SIZES["num_hidden_layers"]
-        small.layer_types = (list(kinds) * layers)[:layers]
+        small.layer_types = (list(layer_types) * layers)[:layers]
     return small
 
 
 def make_up_model(marks: tuple[str, ...], context: int) -> tuple[Any, Any]:
-    """Return a Qwen3 config and a tokenizer for an unknown model: a token for each byte, with a chat template.
+    """Return a Qwen3 config and a tokenizer with a token per byte, for the double of a model without files.
 
-    `marks`, of thinking, are tokens of their own. `context` is the longest sequence in tokens.
+    Args:
+        marks: The marks of thinking, which become single tokens.
+        context: The longest sequence in tokens.
+
+    Returns:
+        The config, and the tokenizer, which has a chat template.
     """
     letters = sorted(pre_tokenizers.ByteLevel.alphabet())
     tokenizer = Tokenizer(BPE({letter: number for number, letter in enumerate(letters)}, []))
@@ -111,29 +125,29 @@ def make_up_model(marks: tuple[str, ...], context: int) -> tuple[Any, Any]:
     tokenizer.decoder = decoders.ByteLevel()
     tokenizer.add_special_tokens([PAD, "<|im_start|>", END])
     tokenizer.add_tokens([AddedToken(mark, normalized=False) for mark in dict.fromkeys(marks)])
-    wrapped = PreTrainedTokenizerFast(
+    fast_tokenizer = PreTrainedTokenizerFast(
         tokenizer_object=tokenizer, eos_token=END, pad_token=PAD, clean_up_tokenization_spaces=False
     )
-    wrapped.chat_template = CHAT
+    fast_tokenizer.chat_template = CHAT
     config = Qwen3Config(
-        vocab_size=len(wrapped),
+        vocab_size=len(fast_tokenizer),
         num_attention_heads=HEADS,
         num_key_value_heads=SHARED_HEADS,
         max_position_embeddings=context,
         tie_word_embeddings=True,
         bos_token_id=None,
-        eos_token_id=wrapped.eos_token_id,
-        pad_token_id=wrapped.pad_token_id,
+        eos_token_id=fast_tokenizer.eos_token_id,
+        pad_token_id=fast_tokenizer.pad_token_id,
         **{
             name: SMALL_SIZES[name]
             for name in ("num_hidden_layers", "hidden_size", "intermediate_size", "head_dim")
         },
     )
-    return config, wrapped
+    return config, fast_tokenizer
 
 
 def _list_tokens(tokenizer: Any) -> list[int]:
-    """Return the tokens that a double writes: the end, the tokens of `TEXTS`, and the first of the vocabulary."""
+    """Return the tokens that a double writes: the end of text, `TEXTS`, and the first tokens of the vocabulary."""
     tokens = [] if tokenizer.eos_token_id is None else [int(tokenizer.eos_token_id)]
     for text in TEXTS:
         tokens += tokenizer.encode(text, add_special_tokens=False)
@@ -142,9 +156,10 @@ def _list_tokens(tokenizer: Any) -> list[int]:
 
 @torch.no_grad()
 def _raise_logits(model: Any, tokens: list[int]) -> None:
-    """Raise the logits of these tokens at every position, by a direction that every embedding has and no layer removes.
+    """Raise the logits of these tokens by about `LOGIT_GAP` at every position, in place.
 
-    After the last norm that direction is as long as the root of the width.
+    All embeddings get the same large first component, which the narrow layers leave dominant. After the last norm its
+    size is about the square root of the width. The output matrix turns it into logits.
     """
     model.get_input_embeddings().weight[:, 0] += 1.0
     head = model.get_output_embeddings().weight

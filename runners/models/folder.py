@@ -1,4 +1,4 @@
-"""Load and save model folders, and make new models; never a pickle, never the network."""
+"""Load and save model folders, and build new models, without unpickling files and without a network."""
 
 from __future__ import annotations
 
@@ -48,27 +48,27 @@ CODE = frozenset({
     "return_dict", "output_hidden_states", "output_attentions", "name_or_path", "transformers_weights",
     "configuration_files", "attribute_map", "sub_configs", "base_model_tp_plan", "base_model_pp_plan",
 })  # fmt: skip
-"""Settings that choose code, kernels, files or what a call returns, and say nothing of the model."""
+"""Settings that choose code, kernels, files or the form of results, and do not describe the model."""
 
 
 def class_of(config: Mapping[str, Any]) -> Any:
-    """Return the class of a config by its `model_type`; None if transformers has none."""
+    """Return the config class of transformers for a config's `model_type`; None if the type is unknown."""
     name = config.get("model_type")
     return CONFIG_MAPPING[name] if isinstance(name, str) and name in CONFIG_MAPPING else None
 
 
 def drop_code(config: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the settings without `CODE`, and without settings that would replace a method of the config's class."""
-    kind = class_of(config) or PreTrainedConfig
+    """Return a config's settings without `CODE` and without settings that override methods of the config's class."""
+    config_class = class_of(config) or PreTrainedConfig
     return {
         name: drop_code(value) if isinstance(value, dict) else value
         for name, value in config.items()
-        if name.lstrip("_") not in CODE and not callable(getattr(kind, name, None))
+        if name.lstrip("_") not in CODE and not callable(getattr(config_class, name, None))
     }
 
 
 _TOKENS = ("bos_token_id", "eos_token_id", "pad_token_id", "decoder_start_token_id")
-# Loading is a moment inside a task that shows its own progress.
+# Tasks show progress of their own.
 transformers_logging.disable_progress_bar()
 
 
@@ -81,16 +81,22 @@ class LoadedModel:
 
 
 def load(folder: Path, dtype: torch.dtype = torch.float32) -> LoadedModel:
-    """Load the model and tokenizer of a local folder, on CPU.
+    """Load the model and tokenizer of a local folder on the CPU.
 
-    Raises E0801 (an architecture that transformers does not know), and E0803 (a part is missing, pickled or unreadable,
-    or tensors do not fit the config).
+    Raises:
+        Problem: E0801, if transformers does not know the architecture; E0803, if a file is missing, pickled or
+            unreadable, or tensors do not fit the config.
     """
     return LoadedModel(load_model(folder, dtype), load_tokenizer(folder))
 
 
 def load_config(folder: Path) -> Any:
-    """Load the transformers config of a model folder. Raises E0801, E0803."""
+    """Load the transformers config of a model folder.
+
+    Raises:
+        Problem: E0801, if transformers does not know the architecture; E0803, if the config is missing, unreadable or
+            out of bounds.
+    """
     _require_inside(folder)
     if not folder.is_dir():
         raise problem("E0803", "there is no model folder here", where=str(folder), help=INCOMPLETE)
@@ -108,20 +114,24 @@ def load_config(folder: Path) -> Any:
     try:
         for name in ("dtype", "torch_dtype"):
             if not isinstance(getattr(torch, settings.get(name) or "float32", None), torch.dtype):
-                raise ValueError(f"`{name}` is `{settings[name]}`, which is no type of numbers")
-        with tempfile.TemporaryDirectory() as copy:
-            (Path(copy) / "config.json").write_text(json.dumps(drop_code(settings)), "utf-8")
-            config = AutoConfig.from_pretrained(copy, local_files_only=True, trust_remote_code=False)
+                raise ValueError(f"`{name}` is `{settings[name]}`, which is not a data type of torch")
+        with tempfile.TemporaryDirectory() as folder_copy:
+            (Path(folder_copy) / "config.json").write_text(json.dumps(drop_code(settings)), "utf-8")
+            config = AutoConfig.from_pretrained(folder_copy, local_files_only=True, trust_remote_code=False)
     except Exception as fault:
-        # Values of any kind reach transformers, which raises whatever comes of them.
-        words = " ".join(str(fault).split()) or type(fault).__name__
-        message = f"config.json cannot be read: {words[:300]}"
+        # transformers raises exceptions of many types for unusual values.
+        reason = " ".join(str(fault).split()) or type(fault).__name__
+        message = f"config.json cannot be read: {reason[:300]}"
         raise problem("E0803", message, where=str(folder), help=RELOAD_REMEDY) from fault
     return config
 
 
 def load_model(folder: Path, dtype: torch.dtype = torch.float32) -> Any:
-    """Load the model of a local folder, on CPU, in evaluation mode. Raises as `load`."""
+    """Load the model of a local folder on the CPU, in evaluation mode.
+
+    Raises:
+        Problem: E0801 or E0803, as `load`.
+    """
     config = load_config(folder)
     require_fit(folder, config)
     try:
@@ -142,9 +152,13 @@ def load_model(folder: Path, dtype: torch.dtype = torch.float32) -> Any:
 
 
 def load_outline(folder: Path) -> Any:
-    """Return the model of a local folder in evaluation mode without its weights. Raises as `load`.
+    """Return the model of a local folder in evaluation mode, without loading its weights.
 
-    Parameters are float32 on the meta device, and buffers are as the config makes them.
+    Returns:
+        The model with float32 parameters on the meta device, and with computed buffers.
+
+    Raises:
+        Problem: E0801 or E0803, as `load`.
     """
     config = load_config(folder)
     require_fit(folder, config)
@@ -157,7 +171,11 @@ def load_outline(folder: Path) -> Any:
 
 
 def load_generation(folder: Path) -> Any:
-    """Return the settings of `generation_config.json`; None without that file. Raises E0803."""
+    """Return the settings of `generation_config.json`, or None if the folder has no such file.
+
+    Raises:
+        Problem: E0803, if the file cannot be read.
+    """
     if not (folder / "generation_config.json").is_file():
         return None
     try:
@@ -166,7 +184,7 @@ def load_generation(folder: Path) -> Any:
             ids = getattr(generation, name)
             for token in ids if isinstance(ids, list) else [ids]:
                 if token is not None and (type(token) is not int or abs(token) >= 1 << 31):
-                    raise ValueError(f"`{name}` is {token!r:.40}, and no token")
+                    raise ValueError(f"`{name}` is {token!r:.40}, which is not a token id")
     except Exception as fault:
         message = f"generation_config.json cannot be read: {misread(fault)[:300]}"
         raise problem("E0803", message, where=str(folder), help=RELOAD_REMEDY) from fault
@@ -174,7 +192,10 @@ def load_generation(folder: Path) -> Any:
 
 
 def _saveable(generation: Any) -> Any:
-    """Return the settings, or only their tokens if transformers would not write them (a temperature without sampling)."""
+    """Return generation settings that transformers agrees to save: all, or only token ids if the settings conflict.
+
+    For example, transformers does not save a temperature without sampling.
+    """
     try:
         generation.validate(strict=True)
     except (ValueError, TypeError):
@@ -184,10 +205,14 @@ def _saveable(generation: Any) -> Any:
 
 @contextmanager
 def _weightless() -> Iterator[None]:
-    """Give parameters that modules register no memory in this block; buffers, which no file has, are computed."""
+    """Create all parameters on the meta device inside a `with` block; buffers are computed as usual.
+
+    Buffers cannot be loaded later, because no file has them.
+    """
     register = nn.Module.register_parameter
 
     def on_meta(module: nn.Module, name: str, parameter: nn.Parameter | None) -> None:
+        """Register a parameter after moving it to the meta device."""
         if parameter is not None and not parameter.is_meta:
             parameter = nn.Parameter(parameter.to("meta"), parameter.requires_grad)
         register(module, name, parameter)
@@ -200,41 +225,50 @@ def _weightless() -> Iterator[None]:
 
 
 def require_fit(folder: Path, config: Any) -> None:
-    """Refuse weights of other sizes than the config's, before memory is allocated for either. Raises E0803."""
+    """Check that the stored tensors have the shapes that the config says, before memory is allocated.
+
+    Raises:
+        Problem: E0803, if they differ, or if the config describes no model.
+    """
     shapes = tensor_shapes(folder)
     layers = getattr(config, "num_hidden_layers", 0)
     if not isinstance(layers, int) or layers > len(shapes):
-        raise _misfit(folder, f"the config says {layers} layers, and there are {len(shapes)} tensors")
+        raise _misfit(folder, f"the config says {layers} layers, and the files have {len(shapes)} tensors")
     try:
         with torch.device("meta"):
             model = AutoModelForCausalLM.from_config(config, trust_remote_code=False)
     except Exception as fault:
-        # As in `load_config`: nothing is known of the values but that they are within bounds.
         raise _misfit(folder, f"the config describes no model: {first_line(fault)}") from fault
     require_small_tables(folder, model)
     for name, tensor in model.state_dict().items():
         stored = shapes.get(name, tuple(tensor.shape))
         if stored != tuple(tensor.shape):
-            size = _size(tuple(tensor.shape))
-            raise _misfit(folder, f"the tensor `{name}` is {_size(stored)}, and the config says {size}")
+            size = _shape_text(tuple(tensor.shape))
+            raise _misfit(folder, f"the tensor `{name}` is {_shape_text(stored)}, and the config says {size}")
 
 
 def _misfit(folder: Path, message: str) -> Problem:
+    """Return E0803 about a folder whose config and weights do not fit together."""
     return problem("E0803", message, where=str(folder), help=MATCH_REMEDY)
 
 
 def _require_inside(folder: Path) -> None:
+    """Refuse a folder with a link to a file outside it."""
     outward = leads_out(folder)
     if outward is not None:
         raise Problem(outward)
 
 
 def load_tokenizer(folder: Path) -> Any:
-    """Load the tokenizer of a local folder. Raises E0803."""
+    """Load the tokenizer of a local folder.
+
+    Raises:
+        Problem: E0803, if the tokenizer is missing or unreadable.
+    """
     _require_inside(folder)
     if not (folder / "tokenizer.json").is_file():
         raise problem("E0803", "the model folder has no tokenizer.json", where=str(folder), help=INCOMPLETE)
-    # Without one it reads config.json itself, with all of its settings.
+    # Without a config argument, transformers would read config.json with all of its settings.
     config = load_config(folder) if (folder / "config.json").is_file() else None
     with report_unreadable(folder):
         tokenizer = AutoTokenizer.from_pretrained(
@@ -243,41 +277,42 @@ def load_tokenizer(folder: Path) -> Any:
         templates = tokenizer.chat_template
         for text in templates.values() if isinstance(templates, dict) else [templates]:
             if not isinstance(text, str | None):
-                raise TypeError(f"`chat_template` is {text!r:.40}, and no text")
+                raise TypeError(f"`chat_template` is {text!r:.40}, which is not a text")
         tokenizer._tokenizer = TimedTokenizer(of_whole_texts(tokenizer._tokenizer), folder)
     return tokenizer
 
 
 def save(model: Any, tokenizer: Any, folder: Path, state: Mapping[str, torch.Tensor] | None = None) -> None:
-    """Write a folder that transformers 5 loads; it appears complete or not at all, and replaces an older folder.
+    """Write a model folder that transformers 5 loads, atomically, in place of an older folder.
 
     Args:
         model: The model.
         tokenizer: Its tokenizer.
-        folder: The folder.
-        state: Full tensors by name, if the model does not hold them.
+        folder: The folder to write.
+        state: Full tensors by name to save instead of the model's own tensors.
 
     Raises:
-        Problem: E0811, the folder cannot be written. A full disk is passed on as OSError.
+        Problem: E0811, if the folder cannot be written.
+        OSError: The disk is full.
     """
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)
-        new = Path(tempfile.mkdtemp(prefix=f".{folder.name}.", dir=folder.parent))
+        new_folder = Path(tempfile.mkdtemp(prefix=f".{folder.name}.", dir=folder.parent))
         try:
             if model.can_generate():
                 model.generation_config = _saveable(model.generation_config)
-            model.save_pretrained(new, safe_serialization=True, state_dict=state)
-            tokenizer.save_pretrained(new)
-            os.chmod(new, 0o755)
+            model.save_pretrained(new_folder, safe_serialization=True, state_dict=state)
+            tokenizer.save_pretrained(new_folder)
+            os.chmod(new_folder, 0o755)
             if folder.exists():
-                old = Path(tempfile.mkdtemp(prefix=f".{folder.name}.", dir=folder.parent))
-                os.rename(folder, old / folder.name)
-                os.rename(new, folder)
-                shutil.rmtree(old)
+                old_folder = Path(tempfile.mkdtemp(prefix=f".{folder.name}.", dir=folder.parent))
+                os.rename(folder, old_folder / folder.name)
+                os.rename(new_folder, folder)
+                shutil.rmtree(old_folder)
             else:
-                os.rename(new, folder)
+                os.rename(new_folder, folder)
         finally:
-            shutil.rmtree(new, ignore_errors=True)
+            shutil.rmtree(new_folder, ignore_errors=True)
     except (OSError, SafetensorError) as fault:
         if is_full(fault, folder.parent):
             raise
@@ -286,7 +321,8 @@ def save(model: Any, tokenizer: Any, folder: Path, state: Mapping[str, torch.Ten
         raise problem("E0811", message, where=str(folder), help=remedy) from fault
 
 
-def _size(size: tuple[Any, ...]) -> str:
+def _shape_text(size: tuple[Any, ...]) -> str:
+    """Return a shape as in `2×3`."""
     return "×".join(map(str, size))
 
 
@@ -312,24 +348,26 @@ def build(
     norm_eps: float = 1e-6,
     init_std: float = 0.02,
 ) -> Any:
-    """Return a new fp32 model in evaluation mode; equal arguments give equal weights, and torch's own stream is not used.
+    """Return a new fp32 model in evaluation mode, with random weights.
+
+    Equal arguments give equal weights. The state of torch's random generator does not change.
 
     Args:
-        vocab: Tokens of the vocabulary.
+        vocab: The number of tokens in the vocabulary.
         seed: The seed of the weights.
-        eos: The id of the end of text.
-        pad: The id of padding.
+        eos: The token id of the end of text.
+        pad: The token id of padding.
         family: `qwen3` or `llama`.
-        layers: Decoder layers.
-        hidden: Width of the residual stream.
-        heads: Query heads.
-        kv_heads: Key-value heads.
-        head_dim: Width of a head.
-        intermediate: Width of the MLP.
+        layers: The number of decoder layers.
+        hidden: The width of the residual stream.
+        heads: The number of query heads.
+        kv_heads: The number of key-value heads.
+        head_dim: The width of a head.
+        intermediate: The width of the MLP.
         context: The longest sequence (prompt, response and forced answer) in tokens.
-        tied: Whether the output matrix is the embedding.
+        tied: Whether the output matrix is the embedding matrix.
         rope_theta: The base of rotary positions.
-        norm_eps: Epsilon of RMS norms.
+        norm_eps: The epsilon of RMS norms.
         init_std: The standard deviation of the initial matrices.
     """
     config_class, model_class = FAMILIES[family]

@@ -1,6 +1,8 @@
-"""Encode texts of data so that nothing in them is a control token: a question opens no turn, and ends no response.
+"""Encode texts of data so that they contain no control tokens: a question cannot open a turn or end a response.
 
-A mark in data is veiled before prompts are made of it. Marks that are there then are the template's own.
+A mark is the text of a control token, such as `<|im_end|>`. Marks in data are veiled, i.e. replaced by a secret code,
+before a template is filled. Marks in the filled template are therefore the template's own, and become control tokens;
+veiled marks are encoded as plain text.
 """
 
 from __future__ import annotations
@@ -19,10 +21,11 @@ from reodsl.diagnostics import problem
 from runners.models.tokenizer import THINK, TimedTokenizer, encode_all, require_known
 
 MODEL_MARKS = (*THINK, "<tool_call>", "</tool_call>")
-"""The marks that models themselves write, which stay control tokens in traces."""
+"""The marks that models write in responses, which stay control tokens in traces."""
 _SECRET = str(10**23 + secrets.randbelow(9 * 10**23))
-"""No text of data has this. It is digits alone, so that no filter of a template changes it."""
+"""A random text that no data contains. It has only digits, so that filters of templates do not change it."""
 _VEIL = re.compile(f"{_SECRET}([0-9]{{6}})")
+"""A veiled mark: the secret, and the index of the mark in six digits."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,22 +38,23 @@ class Mark:
 
 
 class Marks:
-    """The control tokens of a tokenizer, and its text encoder without them.
+    """The marks of a tokenizer, i.e. the texts of its control tokens, and an encoder that can read them as plain text.
 
-    They are its special tokens and all added tokens that its chat template writes, such as `<think>`; added words and
-    runs of spaces are not.
+    Control tokens are special tokens, `MODEL_MARKS`, and added tokens that the chat template writes, such as `<think>`.
+    Other added tokens, such as words and runs of spaces, are not.
     """
 
     def __init__(self, tokenizer: Any) -> None:
+        """Find the control tokens of a transformers tokenizer."""
         self._tokenizer = tokenizer
         templates = tokenizer.chat_template or ""
         template = "".join(templates.values() if isinstance(templates, dict) else [templates])
-        # A tokenizer of words writes a mark in one way alone, and the spec lists its words.
-        listed = type(tokenizer._tokenizer.model).__name__ == "WordLevel"
-        added = [] if listed else sorted(tokenizer.added_tokens_decoder.items())
+        # A word-level tokenizer cannot write a mark as several tokens, so none of its words counts as a mark.
+        has_word_list = type(tokenizer._tokenizer.model).__name__ == "WordLevel"
+        added_tokens = [] if has_word_list else sorted(tokenizer.added_tokens_decoder.items())
         marks = {
             token.content: id_
-            for id_, token in added
+            for id_, token in added_tokens
             if token.special
             or token.content in MODEL_MARKS
             or (token.content.strip() and token.content in template)
@@ -58,41 +62,45 @@ class Marks:
         self.marks = [
             Mark(text, id_, f"<{_SECRET}:{index}>") for index, (text, id_) in enumerate(marks.items())
         ]
-        self.places = {mark.text: index for index, mark in enumerate(self.marks)}
-        longest_first = sorted(map(re.escape, self.places), key=len, reverse=True)
+        self.indices = {mark.text: index for index, mark in enumerate(self.marks)}
+        longest_first = sorted(map(re.escape, self.indices), key=len, reverse=True)
         self.pattern = re.compile("|".join(longest_first) or "(?!)")
 
     def veil(self, text: str, keep: Sequence[str] = ()) -> str:
         """Return a text of data with its marks veiled, except the marks in `keep`."""
         return self.pattern.sub(
-            lambda match: match[0] if match[0] in keep else f"{_SECRET}{self.places[match[0]]:06}", text
+            lambda match: match[0] if match[0] in keep else f"{_SECRET}{self.indices[match[0]]:06}", text
         )
 
     def keep(self, text: str) -> str:
-        """Return a text of a spec whose marks stay control tokens when it is put into a text of data."""
-        return self.pattern.sub(lambda match: self.marks[self.places[match[0]]].stand_in, text)
+        """Return a text of a spec in which marks are replaced by stand-ins, which `veil` leaves alone.
+
+        The marks are still control tokens after the text was inserted into a text of data.
+        """
+        return self.pattern.sub(lambda match: self.marks[self.indices[match[0]]].stand_in, text)
 
     def encode(self, text: str) -> tuple[int, ...]:
-        """Return the ids of a text whose veiled marks are encoded as text, and other marks as control tokens.
+        """Return the token ids of a text: veiled marks as plain text, stand-ins and other marks as control tokens.
 
-        Raises E0815 if the tokenizer can write a mark only as its control token.
+        Raises:
+            Problem: E0815, if the tokenizer can write a veiled mark only as a control token, or does not know a word.
         """
         masked = _VEIL.sub(lambda match: self.marks[int(match[1])].text, self.keep(text))
-        ids = [int(token) for token in self._bare.encode_batch([masked], add_special_tokens=False)[0].ids]
+        ids = [int(token) for token in self._unmarked.encode_batch([masked], add_special_tokens=False)[0].ids]
         require_known(self._tokenizer, _VEIL.sub("", text), ids)
-        controls = {self._bare.token_to_id(mark.stand_in): mark.id for mark in self.marks}
+        controls = {self._unmarked.token_to_id(mark.stand_in): mark.id for mark in self.marks}
         for mark in self.marks:
-            if self._bare.token_to_id(mark.text) in ids:
+            if self._unmarked.token_to_id(mark.text) in ids:
                 raise problem(
                     "E0815",
-                    f"the tokenizer can write `{mark.text}` as a control token alone, and a text of the data has it",
-                    help="take it out of the text",
+                    f"the tokenizer can write `{mark.text}` only as a control token, and a text of the data has it",
+                    help=f"remove `{mark.text}` from the text",
                 )
         return tuple(controls.get(token, token) for token in ids)
 
     @cached_property
-    def _bare(self) -> Any:
-        """The tokenizer with the stand-ins for its control tokens, so that their own texts are text."""
+    def _unmarked(self) -> Any:
+        """Return a tokenizer whose control tokens have stand-ins as their texts, so that it encodes marks as plain text."""
         inner = self._tokenizer._tokenizer
         settings = json.loads(inner.to_str())
         texts = {mark.text: mark.stand_in for mark in self.marks}
@@ -104,35 +112,46 @@ class Marks:
 
 @lru_cache(maxsize=8)
 def marks_of(tokenizer: Any) -> Marks:
-    """Return the control tokens of a tokenizer."""
+    """Return the marks of a tokenizer; the last results are cached."""
     return Marks(tokenizer)
 
 
 def reads_alike(tokenizer: Any, ids: Sequence[int]) -> bool:
-    """Return whether a reader of the text of some tokens finds the same control tokens in it as in the tokens."""
+    """Return whether the text of some tokens contains the same control tokens, in the same order, as the tokens.
+
+    If not, a program that encodes the text again would read other control tokens.
+    """
     marks = marks_of(tokenizer)
-    texts = marks.pattern.findall(tokenizer.decode(ids, skip_special_tokens=False))
-    return [marks.marks[marks.places[text]].id for text in texts] == [
+    found = marks.pattern.findall(tokenizer.decode(ids, skip_special_tokens=False))
+    return [marks.marks[marks.indices[text]].id for text in found] == [
         text for text in ids if text in {mark.id for mark in marks.marks}
     ]
 
 
 def veil(tokenizer: Any, text: str) -> str:
-    """Return a text of data, to be put into a prompt that `encode_prompts` reads, with its marks veiled."""
+    """Return a text of data with its marks veiled, to be inserted into a prompt for `encode_prompts`."""
     return marks_of(tokenizer).veil(text)
 
 
 def encode_prompts(tokenizer: Any, texts: Sequence[str]) -> list[tuple[int, ...]]:
-    """Return the ids of prompts in which marks of data are veiled. Raises E0815."""
+    """Return the token ids of prompts, whose veiled marks become plain text.
+
+    Raises:
+        Problem: E0815, as `Marks.encode`.
+    """
     marks = marks_of(tokenizer)
-    read = encode_all(tokenizer, ["" if _SECRET in text else text for text in texts])
-    return [marks.encode(text) if _SECRET in text else ids for text, ids in zip(texts, read, strict=True)]
+    encoded = encode_all(tokenizer, ["" if _SECRET in text else text for text in texts])
+    return [marks.encode(text) if _SECRET in text else ids for text, ids in zip(texts, encoded, strict=True)]
 
 
 def encode_traces(tokenizer: Any, texts: Sequence[str]) -> list[tuple[int, ...]]:
-    """Return the ids of texts that a model is to write. Raises E0815.
+    """Return the token ids of texts that a model is trained to write.
 
-    The marks of `MODEL_MARKS` stay control tokens, and so does an end of text at the end.
+    `MODEL_MARKS` become control tokens, and so does the mark of the end of text at the end of a text. Other marks
+    become plain text.
+
+    Raises:
+        Problem: E0815, as `Marks.encode`.
     """
     marks, end = marks_of(tokenizer), tokenizer.eos_token or ""
     veiled = []

@@ -28,19 +28,21 @@ from runners.models.tokenizer import make_word_tokenizer, require_bounded_steps,
 
 
 def model(job: Job) -> None:
-    """Write `checkpoint/`: new weights that the run's seed draws, or the weights of a folder or a hub's cache.
+    """Write `checkpoint/` of a `model` task: new random weights, or the files of a folder or of a hub's cache.
 
-    Of a model behind an address it has the tokenizer alone.
+    For a model that is served at an address, only its tokenizer is written.
 
-    Raises a Problem if the weights are missing (E0803, E0850), or make no model (E0803, E0808).
+    Raises:
+        Problem: E0803 or E0850, if files are missing; E0803 or E0808, if they are no usable model; E0815, if the
+            tokenizer cannot write the marks of thinking.
     """
     declared: Model = job.task.work["model"]
     source, target = declared.source, job.out / "checkpoint"
     match source:
         case Architecture():
-            wrong = check_architecture(source, job.task.id)
-            if wrong is not None:
-                raise Problem(wrong)
+            fault = check_architecture(source, job.task.id)
+            if fault is not None:
+                raise Problem(fault)
             loaded = make_fresh(source, declared.context, job.task.work["seed"])
             save(loaded.model, loaded.tokenizer, target)
         case Folder():
@@ -55,7 +57,15 @@ def model(job: Job) -> None:
 
 
 def snapshot_of(source: Hub, where: str) -> Path:
-    """Return the folder of a hub's model in the local cache. Raises E0850."""
+    """Return the folder of a hub's model in the local cache.
+
+    Args:
+        source: The model on the hub.
+        where: The place to name in the message.
+
+    Raises:
+        Problem: E0850, if the model is not in the cache.
+    """
     snapshot = hub_snapshot("models", source.repo, source.revision)
     if snapshot is None:
         raise problem(
@@ -68,7 +78,7 @@ def snapshot_of(source: Hub, where: str) -> Path:
 
 
 def require_marks(declared: Model, tokenizer: Any) -> None:
-    """Refuse marks of thinking that the tokenizer cannot write. Raises E0815."""
+    """Check that the tokenizer can write the model's marks of thinking; raise E0815 if not."""
     marks = {"think.open": declared.think_open, "think.close": declared.think_close}
     for name, mark in marks.items():
         if mark:
@@ -76,7 +86,13 @@ def require_marks(declared: Model, tokenizer: Any) -> None:
 
 
 def make_fresh(source: Architecture, context: int, seed: int) -> LoadedModel:
-    """Return a model of these sizes with weights drawn from `seed`, and its word-level tokenizer."""
+    """Build a model of the given sizes with random weights, and its word-level tokenizer.
+
+    Args:
+        source: The sizes and the words of the tokenizer.
+        context: The longest sequence in tokens.
+        seed: The run's seed, from which the weights are drawn.
+    """
     tokenizer = make_word_tokenizer(source.tokenizer)
     built = build(
         len(tokenizer),
@@ -98,9 +114,10 @@ def make_fresh(source: Architecture, context: int, seed: int) -> LoadedModel:
 
 
 def copy_model(source: Path, target: Path) -> None:
-    """Copy only the weights, settings and tokenizer of a model folder.
+    """Check a model folder, and copy its weights, settings and tokenizer, but no other files.
 
-    Raises E0801, E0803 and E0812.
+    Raises:
+        Problem: E0801, E0803 or E0812, if the model cannot be used.
     """
     config = load_config(source)
     copy_tokenizer(source, target)
@@ -111,7 +128,13 @@ def copy_model(source: Path, target: Path) -> None:
 
 
 def copy_tokenizer(source: Path, target: Path) -> None:
-    """Copy the tokenizer and the settings of a model folder, and no weights. Raises as `copy_model`."""
+    """Check and copy the tokenizer and the settings of a model folder, without weights.
+
+    Settings that run code are left out.
+
+    Raises:
+        Problem: E0801, E0803 or E0812, if the tokenizer cannot be used.
+    """
     require_bounded_steps(source)
     load_tokenizer(source)
     load_generation(source)

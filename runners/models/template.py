@@ -1,4 +1,4 @@
-"""Render a model's chat template in a process with bounds, in which a stranger's checkpoint is tried and used."""
+"""Render a model's chat template in a process with limits, because a downloaded template may loop or fill the memory."""
 
 from __future__ import annotations
 
@@ -16,28 +16,31 @@ from runners.sandbox.workers import START_SECONDS, Worker, WorkerDied, wall_seco
 
 WORKER = Path(__file__).with_name("worker.py")
 MAX_REPLY_BYTES = 1 << 24
-"""Bytes of an answer."""
+"""The largest reply of the process in bytes."""
 
 
 class LimitExceeded(Exception):
-    """A process exceeded a bound; the words name the bound, after a subject."""
+    """A process exceeded a limit; the message is the rest of a sentence after the subject, e.g. "does not end"."""
 
 
 class LimitedProcess:
-    """A process with a bound on processor seconds and on memory, started at the first request.
+    """A process of `models/worker.py` with limits on processor time and memory, started at the first request.
 
-    Only a single thread at a time may ask.
+    Requests of several threads are handled one after another.
     """
 
     def __init__(self, seconds: float, memory_mib: int) -> None:
+        """Set the limits: seconds of processor time, and mebibytes of memory."""
         self.seconds, self.memory_mib = seconds, memory_mib
         self._lock = threading.Lock()
         self._process: Worker | None = None
 
     def ask(self, request: dict[str, Any]) -> dict[str, Any]:
-        """Return the answer of `worker`. Raises LimitExceeded; the next request then starts a new process.
+        """Send a request to the process, and return its reply, both as described in `models/worker.py`.
 
-        Raises ProcessDied if something else ends the process, such as a system short of memory.
+        Raises:
+            LimitExceeded: The process exceeded a limit; the next request starts a new process.
+            ProcessDied: The process ended for another reason, e.g. because the system ran out of memory.
         """
         with self._lock:
             if self._process is None:
@@ -46,21 +49,21 @@ class LimitedProcess:
                 )
             try:
                 reply = self._process.ask(request, START_SECONDS + wall_seconds(self.seconds))
-            except WorkerDied as gone:
-                why = self._end(gone.late)
-                if gone.lost and not gone.late:
-                    subject = "the process that reads what a model's maker wrote"
-                    raise explain_death(subject, f"signal {-gone.status}") from None
-                raise LimitExceeded(why) from None
+            except WorkerDied as death:
+                reason = self._end(death.late)
+                if death.lost and not death.late:
+                    subject = "the process that reads the model's files"
+                    raise explain_death(subject, f"signal {-death.status}") from None
+                raise LimitExceeded(reason) from None
             except Undecodable as fault:
-                self._end(late=True)
-                raise LimitExceeded(f"gives what cannot be read: {fault}") from None
+                self._end(is_forced=True)
+                raise LimitExceeded(f"gives an unreadable reply: {fault}") from None
             except BaseException:
-                self._end(late=True)
+                self._end(is_forced=True)
                 raise
             if "beyond" in reply:
-                # What it holds of it is let go with the process.
-                self._end(late=True)
+                # End the process to free its memory.
+                self._end(is_forced=True)
                 raise LimitExceeded(reply["beyond"])
             return reply
 
@@ -68,16 +71,20 @@ class LimitedProcess:
         """End the process, if it runs."""
         with self._lock:
             if self._process is not None:
-                self._end(late=True)
+                self._end(is_forced=True)
 
-    def _end(self, late: bool) -> str:
-        """End the process, and return why it ended."""
-        started, self._process = self._process, None
-        assert started is not None
-        status = started.kill()
+    def _end(self, is_forced: bool) -> str:
+        """End the process, and return why it ended, as the rest of a sentence after its subject.
+
+        Args:
+            is_forced: Whether the process is still running and is killed here.
+        """
+        process, self._process = self._process, None
+        assert process is not None
+        status = process.kill()
         if status == -signal.SIGPROF:
             return f"does not end within {self.seconds:g} seconds of a processor"
-        return "does not end" if late or status >= 0 else f"ends its process by signal {-status}"
+        return "does not end" if is_forced or status >= 0 else f"ends its process by signal {-status}"
 
 
 RENDER_SECONDS = 10
@@ -86,13 +93,19 @@ MAX_TEMPLATE = 1 << 20
 
 
 class TemplateError(Exception):
-    """A template raised an error, whose words this holds."""
+    """A template raised an error; the message is the template's."""
 
 
 def render_template(tokenizer: Any, turns: Sequence[dict[str, Any]]) -> str:
-    """Return a conversation up to the start of the model's turn, by the tokenizer's chat template.
+    """Return a conversation as text by the tokenizer's chat template, up to the start of the model's turn.
 
-    Raises TemplateError if the template does, and E0812 if it exceeds its bounds.
+    Args:
+        tokenizer: The tokenizer with the template.
+        turns: The messages, each with `role` and `content`.
+
+    Raises:
+        TemplateError: The template raised an error, or the tokenizer has no template.
+        Problem: E0812, if the template is too long or exceeds the limits of time and memory.
     """
     try:
         template = tokenizer.get_chat_template()
@@ -103,8 +116,8 @@ def render_template(tokenizer: Any, turns: Sequence[dict[str, Any]]) -> str:
     request = {"template": template, "turns": list(turns), "tokens": tokenizer.special_tokens_map}
     try:
         reply = _process(RENDER_SECONDS).ask(request)
-    except LimitExceeded as why:
-        raise _refusal(str(why), template) from None
+    except LimitExceeded as limit:
+        raise _refusal(str(limit), template) from None
     if "raised" in reply:
         raise TemplateError(reply["raised"])
     return str(reply["text"])
@@ -112,14 +125,15 @@ def render_template(tokenizer: Any, turns: Sequence[dict[str, Any]]) -> str:
 
 @cache
 def _process(seconds: float) -> LimitedProcess:
-    """Return this process's own rendering process, which ends with it."""
+    """Return the rendering process of this Python process, which is started once and ends with it."""
     return LimitedProcess(seconds, MEMORY_MIB)
 
 
-def _refusal(why: str, template: str) -> Problem:
+def _refusal(reason: str, template: str) -> Problem:
+    """Return E0812 about a chat template; `reason` is the rest of the sentence after "the model's chat template"."""
     return problem(
         "E0812",
-        f"the model's chat template {why}",
+        f"the model's chat template {reason}",
         notes=[f"it begins: {' '.join(template.split())[:60]}"],
-        help="take `chat_template` out of the tokenizer's files, and write `prompt { kind = raw, template = … }`",
+        help="remove `chat_template` from the tokenizer's files, and write `prompt { kind = raw, template = … }`",
     )

@@ -1,4 +1,4 @@
-"""Read a model folder's safetensors: shapes or a state dict. Pickles are refused unread."""
+"""Read the safetensors files of a model folder: their shapes, all tensors, or rows of tensors. Pickles are refused."""
 
 from __future__ import annotations
 
@@ -22,7 +22,8 @@ _MAX_INDEX_BYTES = 1 << 26
 def weight_files(folder: Path) -> list[Path]:
     """Return the safetensors files of a model folder.
 
-    Raises E0803 if there are none, only pickles or other formats, or a broken index.
+    Raises:
+        Problem: E0803, if the folder has none, only pickles or other formats, or a broken index.
     """
     if not folder.is_dir():
         raise problem("E0803", "there is no model folder here", where=str(folder), help=INCOMPLETE)
@@ -38,21 +39,29 @@ def weight_files(folder: Path) -> list[Path]:
 
 
 def tensor_shapes(folder: Path) -> dict[str, tuple[int, ...]]:
-    """Return each tensor's shape by its transformers name, from the files' headers. Raises E0803."""
+    """Return the shape of each tensor in a model folder by its name, from the headers of the files.
+
+    Raises:
+        Problem: E0803, if a file cannot be read.
+    """
     return _read_each(folder, lambda file, name: tuple(file.get_slice(name).get_shape()))
 
 
 def read_state(folder: Path) -> dict[str, torch.Tensor]:
-    """Return all tensors of a folder, on CPU. Raises E0803.
+    """Return all tensors of a model folder by name, on the CPU.
 
-    Returns:
-        Tensors by their transformers names.
+    Raises:
+        Problem: E0803, if a file cannot be read.
     """
     return _read_each(folder, lambda file, name: file.get_tensor(name))
 
 
 def _read_each(folder: Path, read: Callable[[Any, str], T]) -> dict[str, T]:
-    """Return what `read` returns for each tensor of a folder, by name. Raises E0803."""
+    """Return what `read`, called with an open file and a tensor's name, returns for each tensor of a folder, by name.
+
+    Raises:
+        Problem: E0803, if a file cannot be read.
+    """
     values: dict[str, T] = {}
     for path in weight_files(folder):
         try:
@@ -69,7 +78,11 @@ def _read_each(folder: Path, read: Callable[[Any, str], T]) -> dict[str, T]:
 
 
 def _list_indexed(folder: Path) -> list[Path]:
-    """Return the files that a folder's index names. Raises E0803 for a broken index."""
+    """Return the files that a folder's index names.
+
+    Raises:
+        Problem: E0803, if the index is broken or a file is missing.
+    """
     try:
         names = set(json.loads(read_plain(folder / _INDEX, _MAX_INDEX_BYTES))["weight_map"].values())
     except (ValueError, KeyError, TypeError, AttributeError, OSError, RecursionError) as fault:
@@ -86,16 +99,20 @@ def _list_indexed(folder: Path) -> list[Path]:
 
 
 class TensorFiles:
-    """Open safetensors files, of which only the headers have been read.
+    """Opened safetensors files, of which only the headers have been read.
 
-    A name in several files is a single tensor, split by rows in the order of the files; a scalar is the same in each
-    file. `facts` are those of the first file's header.
+    A name that occurs in several files is one tensor, split by rows in the order of the files; a scalar is the same in
+    each file. `facts` are the JSON facts of the first file's header, as `save_tensors` writes them.
     """
 
     facts: dict[str, Any]
 
     def __init__(self, paths: Sequence[Path]) -> None:
-        """Open the files. Raises SafetensorError, OSError or ValueError for a file that cannot be read."""
+        """Open the files.
+
+        Raises:
+            Exception: SafetensorError, OSError or ValueError, if a file cannot be read.
+        """
         self._parts: dict[str, list[Any]] = {}
         for number, path in enumerate(paths):
             file = safe_open(path, framework="pt")
@@ -110,12 +127,12 @@ class TensorFiles:
         return tuple(self._parts)
 
     def shape(self, name: str) -> tuple[int, ...]:
-        """Return the shape of the full tensor."""
-        shapes = [tuple(piece.get_shape()) for piece in self._parts[name]]
+        """Return the shape of the full tensor of this name; () for a scalar."""
+        shapes = [tuple(part.get_shape()) for part in self._parts[name]]
         return (sum(shape[0] for shape in shapes), *shapes[0][1:]) if shapes[0] else ()
 
     def rows(self, name: str, first: int, last: int) -> torch.Tensor:
-        """Return rows of a tensor, which may be mapped from the file: copy to keep them.
+        """Return rows of a tensor; they may be memory-mapped from the file, so copy rows to keep.
 
         Args:
             name: The tensor's name.
@@ -123,17 +140,17 @@ class TensorFiles:
             last: The row after the last.
 
         Returns:
-            [last - first, ...], or the scalar.
+            [last - first, ...]; or the scalar.
         """
-        parts = self._parts[name]
-        if not parts[0].get_shape():
-            return parts[0][...]
+        slices = self._parts[name]
+        if not slices[0].get_shape():
+            return slices[0][...]
         pieces, start = [], 0
-        for piece in parts:
-            count = piece.get_shape()[0]
+        for part in slices:
+            count = part.get_shape()[0]
             if start < last and first < start + count:
-                pieces.append(piece[max(first - start, 0) : min(last - start, count)])
+                pieces.append(part[max(first - start, 0) : min(last - start, count)])
             start += count
         if not pieces:
-            return parts[0][:0]
+            return slices[0][:0]
         return pieces[0] if len(pieces) == 1 else torch.cat(pieces)

@@ -1,6 +1,7 @@
-"""Word-level tokenizers from a word list, split at white space.
+"""Word-level tokenizers from a word list, limits on foreign tokenizers, and checks that a tokenizer can write a text.
 
-A text whose words are separated by single spaces comes back from `decode(encode(text))` as it was.
+A word-level tokenizer splits at white space; `decode(encode(text))` gives a text whose words are separated by single
+spaces unchanged.
 """
 
 from __future__ import annotations
@@ -24,24 +25,23 @@ from runners.models.template import LimitedProcess, LimitExceeded
 from runners.models.worker import MAX_GROWTH
 
 TOKENIZER_SECONDS = 60
-"""Processor seconds of reading and trying a tokenizer, and of using it on a text; the largest take a few seconds."""
+"""The limit in processor seconds for reading and trying a tokenizer, and in seconds for encoding a text. Real tokenizers
+need a few seconds at most."""
 MEMORY_MIB = 1 << 12
-"""Mebibytes of memory for it; the largest take a gibibyte."""
+"""The limit on a tokenizer's memory in mebibytes. Real tokenizers need a gibibyte at most."""
 LIMIT_CHARS = 100_000
-"""Characters of several texts together for which `TOKENIZER_SECONDS` are given, so short texts get no more than a single
-text.
-"""
+"""A batch of texts gets `TOKENIZER_SECONDS` once, and once more for each `LIMIT_CHARS` characters."""
 BATCH_TEXTS = 256
-"""Texts that are encoded in a call."""
+"""The number of texts that are encoded in one call."""
 PAD, EOS, UNKNOWN = "<pad>", "<eos>", "<unk>"
 THINK = ("<think>", "</think>")
 
 
 @contextmanager
 def report_unreadable(folder: Path | None = None) -> Iterator[None]:
-    """Refuse a tokenizer of `folder` that fails inside: E0803.
+    """Raise E0803 if a foreign tokenizer fails inside a `with` block; `folder` is named in the message.
 
-    The tokenizers library raises bare Exception, and where it panics what is no Exception at all.
+    The tokenizers library raises bare Exceptions, and its panics are not even Exceptions.
     """
     try:
         yield
@@ -55,18 +55,19 @@ def report_unreadable(folder: Path | None = None) -> Iterator[None]:
 
 
 def require_bounded_steps(folder: Path) -> None:
-    """Refuse a folder's tokenizer that cannot be read within bounds, or lengthens texts beyond them: E0803.
+    """Try a folder's tokenizer in a process with limits, on texts that its patterns search for.
 
-    It is tried in a process of its own, on texts of what its patterns look for.
+    Raises:
+        Problem: E0803, if the tokenizer cannot be read, exceeds the limits, or may make texts much longer.
     """
     with closing(LimitedProcess(TOKENIZER_SECONDS, MEMORY_MIB)) as process:
         try:
             reply = process.ask({"tokenizer": str(folder.absolute())})
-        except LimitExceeded as why:
-            reply = {"raised": f"on a text of a line it {why}"}
+        except LimitExceeded as limit:
+            reply = {"raised": f"on a text of a line it {limit}"}
     if reply.get("growth", 0) >= MAX_GROWTH:
         reply = {
-            "raised": f"its steps make a text up to {reply['growth']:.3g} times as long, and {MAX_GROWTH:,} is the most"
+            "raised": f"its steps make a text up to {reply['growth']:.3g} times as long; the limit is {MAX_GROWTH:,}"
         }
     if "raised" in reply:
         message = f"the tokenizer cannot be used: {' '.join(reply['raised'].split())[:200]}"
@@ -74,15 +75,18 @@ def require_bounded_steps(folder: Path) -> None:
 
 
 class TimedTokenizer:
-    """The tokenizer inside a model's, whose patterns its maker chose: a text that takes too long is E0803.
+    """A wrapper of the tokenizers library's tokenizer that raises E0803 if a text takes too long.
 
-    Foreign code cannot be stopped. A thread that does not end is left behind, and ends with the process.
+    A model's maker chooses the patterns of its tokenizer, which may be slow on some texts. A call that takes too long
+    cannot be stopped; its thread is abandoned.
     """
 
     def __init__(self, inner: Any, folder: Path) -> None:
+        """Wrap a tokenizer; `folder` is named in messages."""
         vars(self).update(_inner=inner, _folder=folder)
 
     def __getattr__(self, name: str) -> Any:
+        """Return an attribute of the wrapped tokenizer."""
         if name.startswith("__"):
             raise AttributeError(name)
         return getattr(self._inner, name)
@@ -91,18 +95,31 @@ class TimedTokenizer:
         setattr(self._inner, name, value)
 
     def encode_batch(self, texts: Sequence[Any], **settings: Any) -> Any:
-        """Return the tokenizer's encodings of texts."""
+        """Return the encodings of texts; `settings` are keyword arguments of the library's method."""
         return self._watch(self._inner.encode_batch, texts, settings)
 
     def decode(self, ids: Sequence[int], **settings: Any) -> str:
-        """Return the text of ids. For a single text the library would let no other thread run meanwhile."""
+        """Return the text of token ids.
+
+        It calls `decode_batch`, because the library's `decode` blocks all other Python threads.
+        """
         return str(self._watch(self._inner.decode_batch, [ids], settings)[0])
 
     def _watch(self, call: Callable[..., Any], texts: Sequence[Any], settings: dict[str, Any]) -> Any:
-        """Call the tokenizer in a thread, and wait for a time that grows with the texts. Raises E0803."""
+        """Call the tokenizer in a thread, and wait for at most a time that grows with the texts.
+
+        Args:
+            call: A method of the tokenizer.
+            texts: Its first argument.
+            settings: Its keyword arguments.
+
+        Raises:
+            Problem: E0803, if the call fails or takes too long.
+        """
         result: Future[Any] = Future()
 
         def work() -> None:
+            """Store the call's result or exception in `result`."""
             try:
                 result.set_result(call(texts, **settings))
             except BaseException as fault:
@@ -117,15 +134,17 @@ class TimedTokenizer:
             except TimeoutError:
                 longest = max(map(len, texts))
                 raise ValueError(
-                    f"it was at a text of {longest:,} for more than {TOKENIZER_SECONDS:g} s"
+                    f"a text of {longest:,} characters took more than {TOKENIZER_SECONDS:g} s"
                 ) from None
 
 
 def word_tokenizer(words: Sequence[str]) -> Any:
-    """Return a tokenizer with a token for each word.
+    """Return a transformers tokenizer with a token for each word.
 
-    Ids: `<pad>` 0, `<eos>` 1, `<unk>` 2, `<think>` 3, `</think>` 4, then the words in their order; a word that is one
-    of these five is not added again. Raises E0720 for a word that is empty, holds white space or comes twice.
+    The ids are `<pad>` 0, `<eos>` 1, `<unk>` 2, `<think>` 3, `</think>` 4, then the other words in their order.
+
+    Raises:
+        Problem: E0720, if a word is empty, has white space, or occurs twice.
     """
     special = (PAD, EOS, UNKNOWN, *THINK)
     vocabulary = {token: index for index, token in enumerate(special)}
@@ -134,7 +153,7 @@ def word_tokenizer(words: Sequence[str]) -> Any:
         if not word or len(word.split()) != 1 or word != word.strip():
             raise problem(
                 "E0720",
-                f"`{word}` is not a word: words are separated by white space and hold none",
+                f"`{word}` is not a word: a word is not empty and has no white space",
                 help="give each word once, without spaces",
             )
         if word in seen:
@@ -155,67 +174,93 @@ def word_tokenizer(words: Sequence[str]) -> Any:
 
 
 def encode(tokenizer: Any, text: str) -> tuple[int, ...]:
-    """Return the ids of a text, with nothing added. Raises E0815 for a text with words outside the vocabulary."""
+    """Return the token ids of a text, without added special tokens.
+
+    Raises:
+        Problem: E0815, if the text has words outside the vocabulary.
+    """
     return encode_all(tokenizer, [text])[0]
 
 
 def encode_all(tokenizer: Any, texts: Sequence[str]) -> list[tuple[int, ...]]:
-    """Return the ids of each text, as `encode` does, many times as fast: a call costs far more than a short text."""
+    """Return the token ids of each text as `encode` does, but faster: one call encodes many texts.
+
+    Raises:
+        Problem: E0815, as `encode`.
+    """
     ids: list[tuple[int, ...]] = []
     for first in range(0, len(texts), BATCH_TEXTS):
-        some = list(texts[first : first + BATCH_TEXTS])
+        batch = list(texts[first : first + BATCH_TEXTS])
         with report_unreadable():
-            ids += map(tuple, tokenizer(some, add_special_tokens=False)["input_ids"])
+            ids += map(tuple, tokenizer(batch, add_special_tokens=False)["input_ids"])
     for text, tokens in zip(texts, ids, strict=True):
         require_known(tokenizer, text, tokens)
     return ids
 
 
 def require_known(tokenizer: Any, text: str, ids: Sequence[int]) -> None:
-    """Check that a tokenizer has tokens for all of a text. Raises E0815."""
+    """Check that no token of an encoded text is the tokenizer's token for unknown words.
+
+    Args:
+        tokenizer: The tokenizer.
+        text: The text.
+        ids: The token ids of the text.
+
+    Raises:
+        Problem: E0815, with the first unknown word.
+    """
     if tokenizer.unk_token_id is not None and tokenizer.unk_token_id in ids and UNKNOWN not in text.split():
         vocabulary = tokenizer.get_vocab()
-        foreign = next((word for word in text.split() if word not in vocabulary), text)
+        unknown_word = next((word for word in text.split() if word not in vocabulary), text)
         raise problem(
             "E0815",
-            f"the tokenizer does not know `{foreign[:80]}`",
+            f"the tokenizer does not know `{unknown_word[:80]}`",
             notes=[f"in: {text if len(text) <= 80 else text[:79] + '…'}"],
             help="add the word to the tokenizer's list, or correct the text",
         )
 
 
 def make_word_tokenizer(words: WordTokenizer) -> Any:
-    """Return the tokenizer that a model of a spec's own sizes has."""
+    """Return the word-level tokenizer that a spec declares for a model with random weights."""
     tokenizer = word_tokenizer(tuple(dict.fromkeys((*words.words, words.eos, words.pad))))
     tokenizer.eos_token, tokenizer.pad_token = words.eos, words.pad
     return tokenizer
 
 
 def decode(tokenizer: Any, ids: Sequence[int]) -> str:
-    """Return the text of ids, special tokens included."""
+    """Return the text of token ids, including special tokens."""
     return tokenizer.decode(list(ids), skip_special_tokens=False, clean_up_tokenization_spaces=False)
 
 
 def require_written(tokenizer: Any, text: str, purpose: str) -> None:
-    """Refuse a text that the tokenizer cannot encode, or that changes when it is decoded. Raises E0815.
+    """Check that a tokenizer can encode a text, and decodes it to the same words.
 
-    `purpose` says what the text is for. Space around the text, and the number of spaces between words, do not count.
+    White space around the text, and the number of spaces between words, may change.
+
+    Args:
+        tokenizer: The tokenizer.
+        text: The text.
+        purpose: What the text is for, e.g. "the text that ends thinking".
+
+    Raises:
+        Problem: E0815, if the tokenizer cannot write the text.
     """
     with report_unreadable():
         ids = tokenizer.encode(text, add_special_tokens=False)
-        back = decode(tokenizer, ids)
-    unknown = tokenizer.unk_token_id is not None and tokenizer.unk_token_id in ids
-    named = tokenizer.unk_token is not None and tokenizer.unk_token in text
-    if back.split() == text.split() and (not unknown or named):
+        decoded = decode(tokenizer, ids)
+    has_unknown = tokenizer.unk_token_id is not None and tokenizer.unk_token_id in ids
+    names_unknown = tokenizer.unk_token is not None and tokenizer.unk_token in text
+    if decoded.split() == text.split() and (not has_unknown or names_unknown):
         return
     marks = [token for token in tokenizer.get_vocab() if token.startswith("<") and token.endswith(">")]
     raise problem(
         "E0815",
-        f"the model's tokenizer cannot write `{_short(text)}`, which is {purpose}: it reads `{_short(back)}`",
-        notes=[f"marks that it has: {', '.join(sorted(marks)[:12])}"] if marks else (),
-        help="write it in words that the tokenizer has, or add its tokens to the model",
+        f"the model's tokenizer cannot write `{_short(text)}`, which is {purpose}: it reads `{_short(decoded)}`",
+        notes=[f"the tokenizer's marks: {', '.join(sorted(marks)[:12])}"] if marks else (),
+        help="write the text with tokens that the tokenizer has, or add tokens to the model",
     )
 
 
 def _short(text: str) -> str:
+    """Return a text with at most 60 characters, shortened by an ellipsis."""
     return text if len(text) <= 60 else text[:59] + "…"

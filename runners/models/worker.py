@@ -1,13 +1,13 @@
-"""A process that does what a stranger's checkpoint asks for, with bounds on memory and processor time.
+"""A process with limits on memory and processor time, for chat templates and tokenizers of downloaded checkpoints.
 
-Its arguments are the mebibytes and the seconds that it may take. Each line in is one of these, and has a line as its answer:
+Its arguments are the limits in mebibytes and seconds. It reads requests and writes replies as lines of JSON:
 
-- `{"template", "turns", "tokens"}`: what a chat template makes of a conversation: `{"text"}`, or `{"raised"}`.
-  Each may take a tenth of a second more than those before it left over.
-- `{"tokenizer"}`, the path of a model folder: `{"growth"}`, by how much its tokenizer's steps may lengthen a text, or
-  `{"raised"}` where one of its files cannot be read, or it fails on texts of what its patterns look for.
+- `{"template", "turns", "tokens"}` renders a conversation by a chat template. The reply is `{"text"}`, or `{"raised"}`
+  with the template's error. Each request adds a tenth of a second to the limit of time.
+- `{"tokenizer"}`, the path of a model folder, tries its tokenizer. The reply is `{"growth"}`, the factor by which its
+  steps may lengthen a text, or `{"raised"}` if a file cannot be read or the tokenizer fails on a text.
 
-`{"beyond"}` says by what words of a bound the answer is not given. A process that takes too long is ended by its timer.
+The reply `{"beyond"}` says in words which limit was exceeded. A timer ends a process that takes too long.
 """
 
 from __future__ import annotations
@@ -28,16 +28,16 @@ from runners.sandbox.confine import lines
 
 EXTRA_SECONDS = 0.1
 MAX_CHARS = 1 << 20
-"""Characters of a text that a template gives."""
+"""The largest number of characters of a rendered template."""
 MAX_REASON_CHARS = 300
 MAX_GROWTH = 1 << 12
-"""The factor by which a text may grow; real tokenizers stay far below it."""
+"""The largest factor by which a tokenizer's steps may lengthen a text; real tokenizers stay far below it."""
 MAX_ID = 1 << 24
-"""The largest id of a token: tables have as many rows."""
+"""The largest token id, since tables have a row for each id."""
 MAX_LISTED = 1 << 14
-"""Tokens that are listed beside a tokenizer; each is compared with all."""
+"""The largest number of special tokens in a side file; transformers compares each with all tokens."""
 MAX_FILE_BYTES = 1 << 24
-"""Bytes of a file beside it."""
+"""The largest size in bytes of a side file."""
 _SIDE_FILES = ("tokenizer_config.json", "special_tokens_map.json", "added_tokens.json")
 _REPEATS = 256
 _PROBES = (
@@ -51,8 +51,14 @@ _PROBES = (
 
 
 def render(template: str, turns: list[dict[str, Any]], tokens: dict[str, str]) -> str:
-    """Return what a chat template makes of a conversation, up to where the model's turn begins, by transformers itself."""
-    # It takes a second to load, which a process that tries a tokenizer is spared.
+    """Render a conversation by a chat template of transformers, up to the start of the model's turn.
+
+    Args:
+        template: The template, in Jinja.
+        turns: The messages, each with `role` and `content`.
+        tokens: The special tokens that the template may write, by name.
+    """
+    # Imported here, because the import takes a second that trying a tokenizer does not need.
     from transformers.utils.chat_template_utils import render_jinja_template
 
     (text,), _ = render_jinja_template([turns], chat_template=template, add_generation_prompt=True, **tokens)
@@ -60,114 +66,129 @@ def render(template: str, turns: list[dict[str, Any]], tokens: dict[str, str]) -
 
 
 def try_tokenizer(folder: Path) -> float:
-    """Read a tokenizer, and encode texts that may exceed its bounds.
+    """Read a tokenizer, check its limits, and encode texts on which its patterns may fail or take long.
+
+    Args:
+        folder: The model folder.
 
     Returns:
-        The factor by which its steps may lengthen a text.
+        The largest factor by which the tokenizer's steps may lengthen a text.
+
+    Raises:
+        ValueError: A file is unreadable or exceeds a limit.
     """
     from tokenizers import Tokenizer
 
     for name in _SIDE_FILES:
         if (folder / name).is_file():
-            _require_few(folder / name)
-    settings = _settings(folder / "tokenizer.json")
-    _require_low(settings)
+            _require_small_file(folder / name)
+    settings = _read_settings(folder / "tokenizer.json")
+    _require_small_ids(settings)
     tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
     growth = max(measure_growth(settings.get(key)) for key in ("normalizer", "pre_tokenizer", "decoder"))
     for text in (*_PROBES, *_pattern_texts(settings)) if growth < MAX_GROWTH else ():
         try:
             ids = tokenizer.encode(text, add_special_tokens=False).ids
         except Exception:
-            # A vocabulary need not have every word.
+            # Vocabularies without unknown words reject some texts.
             continue
         tokenizer.decode(ids)
     return growth
 
 
-def _settings(path: Path) -> dict[str, Any]:
+def _read_settings(path: Path) -> dict[str, Any]:
+    """Return the JSON object in a file; raise ValueError with the file's name if it has none."""
     try:
         settings = json.loads(path.read_bytes().decode("utf-8"))
         if not isinstance(settings, dict):
-            raise ValueError("it is no JSON object")
+            raise ValueError("it is not a JSON object")
     except (ValueError, RecursionError) as fault:
         raise ValueError(f"{path.name}: {misread(fault)}") from None
     return settings
 
 
-def _require_few(path: Path) -> None:
-    """Refuse a file beside a tokenizer.json that is large, or lists many tokens."""
+def _require_small_file(path: Path) -> None:
+    """Refuse a side file of a tokenizer that is too large, or lists too many special tokens."""
     if path.stat().st_size > MAX_FILE_BYTES:
         raise ValueError(f"{path.name} has more than {MAX_FILE_BYTES:,} bytes")
-    settings = _settings(path)
+    settings = _read_settings(path)
     for name in ("extra_special_tokens", "additional_special_tokens"):
         if isinstance(settings.get(name), (dict, list)) and len(settings[name]) > MAX_LISTED:
             raise ValueError(f"{path.name} lists more than {MAX_LISTED:,} `{name}`")
 
 
-def _require_low(settings: dict[str, Any]) -> None:
-    """Refuse a tokenizer.json with token ids beyond the bound."""
-    model, more = settings.get("model"), settings.get("added_tokens")
+def _require_small_ids(settings: dict[str, Any]) -> None:
+    """Refuse the settings of a tokenizer.json in which a token id exceeds `MAX_ID`."""
+    model, added = settings.get("model"), settings.get("added_tokens")
     vocabulary = model.get("vocab") if isinstance(model, dict) else None
     ids = [*vocabulary.values()] if isinstance(vocabulary, dict) else []
-    ids += [token.get("id") for token in more if isinstance(token, dict)] if isinstance(more, list) else []
-    excess = next((token for token in ids if isinstance(token, int) and token > MAX_ID), None)
-    if excess is not None:
-        raise ValueError(f"a token is number {excess:,}, and {MAX_ID:,} is the largest")
+    ids += [token.get("id") for token in added if isinstance(token, dict)] if isinstance(added, list) else []
+    too_large = next((token for token in ids if isinstance(token, int) and token > MAX_ID), None)
+    if too_large is not None:
+        raise ValueError(f"a token has the id {too_large:,}, and the largest allowed id is {MAX_ID:,}")
 
 
 def measure_growth(component: Any) -> float:
-    """Return the factor by which the steps of a tokenizer's component can lengthen a text, at most.
+    """Return an upper bound, at least 1, of the factor by which a tokenizer's component lengthens a text.
 
-    A step lengthens what an earlier step wrote only if it looks for a character of that.
+    The factors of successive steps multiply if a step may match text that an earlier step wrote, i.e. if its searched
+    text shares a character with the written text.
 
-    Returns:
-        A factor of at least 1.
+    Args:
+        component: The component's settings in a tokenizer.json, e.g. the normalizer.
     """
-    grown: list[tuple[float, str | None]] = []
+    growths: list[tuple[float, str | None]] = []
     for step in _steps(component):
         sought: str | None = None
-        output: str | None = None
+        written: str | None = None
         if step.get("type") == "Precompiled":
             factor = _longest_replacement(str(step.get("precompiled_charsmap") or ""))
         elif step.get("type") == "Replace":
             sought, content = _pattern_text(step), str(step.get("content", ""))
-            # A pattern may find nothing at each place, and what was there stays.
+            # A pattern without characters matches at each position, and keeps the character there.
             factor = len(content) / len(sought) if sought else 1.0 + len(content)
-            output = content if sought else None
+            written = content if sought else None
         else:
             continue
-        before = (size for size, text in grown if not sought or text is None or set(sought) & set(text))
-        grown.append((max(1.0, factor) * max(before, default=1.0), output))
-    return max((size for size, _ in grown), default=1.0)
+        earlier = (size for size, text in growths if not sought or text is None or set(sought) & set(text))
+        growths.append((max(1.0, factor) * max(earlier, default=1.0), written))
+    return max((size for size, _ in growths), default=1.0)
 
 
 def _longest_replacement(charsmap: str) -> float:
-    """Return the length of the longest text in a map of SentencePiece's: the size of a trie, the trie, and the texts."""
+    """Return the length in bytes of the longest text in a SentencePiece map of characters.
+
+    Args:
+        charsmap: The map in base64: the size of a trie in 4 bytes, the trie, and texts separated by null bytes.
+    """
     data = base64.b64decode(charsmap)
     texts = data[4 + int.from_bytes(data[:4], "little") :]
     return float(max(map(len, texts.split(b"\0"))))
 
 
 def _steps(component: Any) -> Iterator[dict[str, Any]]:
-    """Yield all records inside a part, in their order."""
-    waiting = [component]
-    while waiting:
-        record = waiting.pop()
+    """Yield all JSON objects inside a component, itself included, in their order."""
+    pending = [component]
+    while pending:
+        record = pending.pop()
         if isinstance(record, dict):
             yield record
-        inside = record.values() if isinstance(record, dict) else record if isinstance(record, list) else ()
-        waiting += reversed([value for value in inside if isinstance(value, (dict, list))])
+        children = record.values() if isinstance(record, dict) else record if isinstance(record, list) else ()
+        pending += reversed([value for value in children if isinstance(value, (dict, list))])
 
 
 def _pattern_text(step: dict[str, Any]) -> str | None:
-    """Return the text that a step looks for; None if a pattern decides it."""
+    """Return the literal text that a `Replace` step searches for; None for a regular expression."""
     pattern = step.get("pattern")
     text = pattern.get("String") if isinstance(pattern, dict) else None
     return text if isinstance(text, str) else None
 
 
 def _pattern_texts(settings: dict[str, Any]) -> Iterator[str]:
-    """Yield texts of the characters in each pattern: each character repeated, and all of them in turn."""
+    """Yield texts on which the patterns of a tokenizer may be slow, made of the characters in each pattern.
+
+    For each pattern: each of its characters repeated, and then the pattern followed by its characters, four times.
+    """
     for key in ("normalizer", "pre_tokenizer", "decoder"):
         for step in _steps(settings.get(key)):
             pattern = step.get("pattern")
@@ -178,7 +199,7 @@ def _pattern_texts(settings: dict[str, Any]) -> Iterator[str]:
 
 
 def answer(request: dict[str, Any], memory_mib: int) -> dict[str, Any]:
-    """Do what a line asks for."""
+    """Return the reply to a request; `memory_mib` is the limit that a message names."""
     try:
         if "template" in request:
             text = render(request["template"], request["turns"], request["tokens"])
@@ -191,16 +212,16 @@ def answer(request: dict[str, Any], memory_mib: int) -> dict[str, Any]:
     except MemoryError:
         return {"beyond": f"needs more than {memory_mib:,} MiB of memory"}
     except BaseException as fault:
-        # The tokenizers library panics with what is no Exception.
+        # Panics of the tokenizers library are no Exceptions.
         return {"raised": (str(fault).strip() or type(fault).__name__)[:MAX_REASON_CHARS]}
 
 
 def main(memory_mib: int, seconds: float) -> None:
-    """Answer lines until the parent closes the pipe.
+    """Reply to requests on standard input until the parent process closes the pipe.
 
     Args:
-        memory_mib: The bound on memory in mebibytes.
-        seconds: The bound on processor time in seconds.
+        memory_mib: The limit on memory in mebibytes.
+        seconds: The limit on processor time in seconds, to which each request adds `EXTRA_SECONDS`.
     """
     limit_memory(memory_mib)
     for line in lines(os.getppid()):

@@ -1,4 +1,4 @@
-"""Read the answers of responses: whole, cut without forcing, or forced."""
+"""Read the answers of complete responses, of their prefixes, and of texts after a forcing text."""
 
 from __future__ import annotations
 
@@ -13,27 +13,39 @@ from runners.rewards.offsets import Decode, Offsets
 
 BOXED: tuple[AnswerReader, ...] = (LastBox(),)
 MARK_TOKENS = 64
-"""Tokens at the end of a prompt in which a mark that closes the thinking is looked for."""
+"""The number of last tokens of a prompt in which the closing mark of thinking is searched for."""
 
 
 def response_text(tokenizer: Any, tokens: Sequence[int], stop_ids: Sequence[int]) -> str:
-    """Return the text of a response without its stop token; special tokens inside (thinking marks) stay."""
+    """Return the text of a response without a final stop token; other special tokens, such as marks of thinking, stay.
+
+    Args:
+        tokenizer: The tokenizer.
+        tokens: Token ids of the response.
+        stop_ids: Token ids that end a response.
+    """
     ids = tokens[:-1] if tokens and tokens[-1] in stop_ids else tokens
     return str(tokenizer.decode(list(ids), skip_special_tokens=False))
 
 
 def thinking_of(model: Model, grading: Grading) -> Thinking | None:
-    """Return the marks of a model's thinking, or None where answers are read in it too."""
+    """Return the marks between which no answer is read; None if answers in thinking count too."""
     return None if grading.thinking == "read" else marks_of(model)
 
 
 def marks_of(model: Model) -> Thinking:
-    """Return the marks of a model's thinking: those of its declaration, or the usual marks."""
+    """Return the marks of a model's thinking, as it declares them, else the usual `<think>` and `</think>`."""
     return Thinking(model.think_open or THINK_OPEN, model.think_close or THINK_CLOSE)
 
 
 def thinking_after(thinking: Thinking, tokenizer: Any, before: Sequence[int]) -> Thinking:
-    """Return `thinking` for the text after the tokens `before`: it is over if `before` ends in its closing mark."""
+    """Return the marks for reading a response, with `over` set if the thinking is already closed before it.
+
+    Args:
+        thinking: The marks of thinking.
+        tokenizer: The tokenizer.
+        before: The token ids before the response; thinking is over if they end in the closing mark.
+    """
     end = str(tokenizer.decode(list(before[-MARK_TOKENS:]), skip_special_tokens=False))
     return replace(thinking, over=end.rstrip().endswith(thinking.close.rstrip()))
 
@@ -41,23 +53,32 @@ def thinking_after(thinking: Thinking, tokenizer: Any, before: Sequence[int]) ->
 def tokens_of_thinking(
     thinking: Thinking, tokenizer: Any, before: Sequence[int], tokens: Sequence[int]
 ) -> int | None:
-    """Return how many tokens a response has up to the end of its first closing mark; None without a mark.
+    """Return the number of tokens of a response up to the end of its first closing mark; None without a mark.
 
-    It is 0 if the tokens `before` the response end in the mark.
+    Args:
+        thinking: The marks of thinking.
+        tokenizer: The tokenizer.
+        before: The token ids before the response; the result is 0 if they end in the closing mark.
+        tokens: The token ids of the response.
     """
     if thinking_after(thinking, tokenizer, before).over:
         return 0
-    offsets = Offsets(tokens, lambda some: str(tokenizer.decode(list(some), skip_special_tokens=False)))
+    offsets = Offsets(tokens, lambda ids: str(tokenizer.decode(list(ids), skip_special_tokens=False)))
     position = offsets.text.find(thinking.close)
     return None if position < 0 else offsets.holding(position + len(thinking.close))
 
 
 def answer_after_forcing(forcing: Forcing, continuation: str, readers: Sequence[AnswerReader] = BOXED) -> str:
-    """Return the answer in what a model wrote after the forcing text.
+    """Return the answer in the text that a model wrote after the forcing text.
 
-    In a box that the text opens, the answer ends where the box closes, however answers are read elsewhere. Otherwise it
-    is read from the text and the continuation together, and must end in the continuation; if nothing is found, it is
-    everything that comes before `close`.
+    If the forcing text opens a box, the answer is the content of the box. Else the readers search in the forcing text
+    with its continuation, for an answer that ends in the continuation. If they find none and the forcing has a `close`,
+    the answer is the continuation before `close`.
+
+    Args:
+        forcing: The forcing text, and the text `close` that ends an answer.
+        continuation: The text that the model wrote.
+        readers: The readers of answers, in order of preference.
     """
     if opens_box(forcing.text):
         return forced_answer(continuation)
@@ -65,7 +86,7 @@ def answer_after_forcing(forcing: Forcing, continuation: str, readers: Sequence[
     if answer or not forcing.close:
         return answer
     if forcing.close.isspace():
-        # White space before an answer does not end it.
+        # White space before an answer is not its end.
         continuation = continuation.lstrip()
     return continuation.split(forcing.close, 1)[0].strip()
 
@@ -77,25 +98,24 @@ def bare_answers(
     readers: Sequence[AnswerReader] = BOXED,
     thinking: Thinking | None = None,
 ) -> list[tuple[int, str]]:
-    """Return (tokens, answer) at every prefix whose answer differs from that of the prefix with one token less, in order.
+    """Return the prefixes of a response at which its answer changes, without forcing, each with its answer.
 
     Args:
-        tokens: The response.
-        decode: Returns the text of a prefix.
-        text: The text of all tokens, if it is known.
-        readers: How answers are read.
-        thinking: Marks between which no answer is read.
+        tokens: The token ids of the response.
+        decode: Returns the text of token ids.
+        text: The text of all tokens, if known.
+        readers: The readers of answers, in order of preference.
+        thinking: The marks between which no answer is read, if any.
 
     Returns:
-        The tokens of each prefix and its answer, which is what `answer_changes` finds without forcing. Before the first
-            pair
-        there is no answer.
+        Pairs of a prefix's number of tokens, increasing, and the answer from there to the next pair. Before the first
+        pair the answer is empty.
     """
     changes: list[tuple[int, str]] = []
     offsets = Offsets(tokens, decode, text)
     for end, answer in answer_changes(readers, offsets.text, thinking):
         tokens_read = offsets.holding(end)
-        # Answers that end within one token leave the last of them.
+        # Of several answers that end within one token, keep the last.
         while changes and changes[-1][0] == tokens_read:
             changes.pop()
         if answer != (changes[-1][1] if changes else ""):
@@ -104,14 +124,20 @@ def bare_answers(
 
 
 def find_answer(tokens: Sequence[int], decode: Decode, answer: str) -> tuple[int, int, str] | None:
-    """Return where an answer's text occurs last in a response; None if it does not occur.
+    """Locate the last occurrence of an answer's text in a response.
+
+    Args:
+        tokens: The token ids of the response.
+        decode: Returns the text of token ids.
+        answer: The text of the answer.
 
     Returns:
-        The tokens before the text, the tokens up to its end, and the text that its first token has before it.
+        The number of tokens before the text, the number of tokens up to its end, and the text before it in its first
+        token; None if the text does not occur.
     """
     offsets = Offsets(tokens, decode)
     start = offsets.text.rfind(answer)
     if start < 0:
         return None
     count = offsets.reaching(start + 1) - 1
-    return count, offsets.holding(start + len(answer)), offsets.text[len(offsets.prefix(count)) : start]
+    return (count, offsets.holding(start + len(answer)), offsets.text[len(offsets.prefix(count)) : start])

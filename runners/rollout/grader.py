@@ -29,13 +29,14 @@ from runners.rollout.prompts import continuation_tokens
 from runners.rollout.questions import PromptedQuestion
 
 GradedAnswer = tuple[Claim, Verdict]
+"""An answer as the verifier got it, and its verdict."""
 
 
 @dataclass(frozen=True, slots=True)
 class Rollout:
-    """A response to a question, and the answers forced out of it.
+    """A response to a question, and the answers that were forced at cuts of the response.
 
-    `number` is its index in a step of training, or among the samples of its question.
+    `number` is its index among the rollouts of a training step, or among the samples of its question.
     """
 
     question: PromptedQuestion
@@ -45,7 +46,12 @@ class Rollout:
     forced: tuple[ForcedTokens, ...] = ()
 
     def answer(self, text: str, which: str) -> Claim:
-        """Return an answer of the response as a claim to be graded; `which` identifies it for the verifier."""
+        """Return an answer of the response as a claim to grade.
+
+        Args:
+            text: The answer.
+            which: The name of the answer among all answers to the question.
+        """
         question = self.question
         return Claim(text, question.gold, question.meta, question.text, which)
 
@@ -54,12 +60,13 @@ class Rollout:
 class GradedRollout:
     """A rollout with its answers and their verdicts.
 
-    `last` is its text, and `answer` the answer in it. `forced` has the answers at cuts, by cut in tokens. `prefixes`
-    has an answer, with the tokens before it, wherever the answer of a prefix changes.
+    `text` is the text of the response, and `answer` its answer. `forced` has the forced answers by cut in tokens.
+    `prefixes` has pairs of a number of tokens and the answer of the prefix with this length, for each length at which
+    the answer changes.
     """
 
     rollout: Rollout
-    last: str
+    text: str
     answer: GradedAnswer
     forced: Mapping[int, GradedAnswer]
     prefixes: tuple[tuple[int, GradedAnswer], ...]
@@ -78,79 +85,97 @@ class Grader:
     readers: tuple[AnswerReader, ...] = BOXED
     """Readers of answers, in order of preference."""
     forcing: Forcing | None = None
-    """The text that forces an answer, if any are forced."""
+    """The text that forces an answer, if answers are forced."""
     thinking: Thinking | None = None
-    """Marks between which no answer is read."""
+    """The marks between which no answer is read, if any."""
     prefixes: bool = False
-    """True if answers of prefixes are graded too."""
+    """True if the answers of a response's prefixes are graded too."""
 
     def text(self, tokens: Sequence[int]) -> str:
-        """Return the text of a response's tokens without its stop token."""
+        """Return the text of a response's tokens without a final stop token."""
         return response_text(self.tokenizer, tokens, self.stop_ids)
 
-    def read_whole(self, rollout: Rollout, last: str) -> Claim:
-        """Return the answer in a rollout, whose text is `last`; an empty answer if there is none."""
-        answer = read_answer(self.readers, last, thinking=self._thinking_after(rollout.request.prompt))
+    def read_whole(self, rollout: Rollout, text: str) -> Claim:
+        """Return the answer in a complete rollout, whose text is `text`; an empty answer if it has none."""
+        answer = read_answer(self.readers, text, thinking=self._thinking_after(rollout.request.prompt))
         return rollout.answer(answer, str(rollout.number))
 
     def read_forced(self, rollout: Rollout, forced: ForcedTokens) -> Claim:
-        """Return the answer that was forced out of a rollout at a cut."""
+        """Return the answer that was forced at a cut of a rollout."""
         assert self.forcing is not None
         text = answer_after_forcing(self.forcing, self.text(forced.tokens), self.readers)
         return rollout.answer(text, f"{rollout.number}/{forced.cut}")
 
-    def read_prefixes(self, rollout: Rollout, last: str) -> list[tuple[int, Claim]]:
-        """Return the answers of a rollout's prefixes, by their tokens."""
+    def read_prefixes(self, rollout: Rollout, text: str) -> list[tuple[int, Claim]]:
+        """Return the answers of a rollout's prefixes where they change, as pairs of a number of tokens and the answer."""
         response, thinking = rollout.response, self._thinking_after(rollout.request.prompt)
-        answers = bare_answers(response.sequence(), self.text, last, self.readers, thinking)
-        prefixes = [(response.count_own(end), text) for end, text in answers]
-        return [(count, rollout.answer(text, f"{rollout.number}:{count}")) for count, text in prefixes]
+        answers = bare_answers(response.sequence(), self.text, text, self.readers, thinking)
+        prefixes = [(response.count_own(end), answer) for end, answer in answers]
+        return [(count, rollout.answer(answer, f"{rollout.number}:{count}")) for count, answer in prefixes]
 
     def _thinking_after(self, before: Sequence[int]) -> Thinking | None:
+        """Return the marks of thinking for a response after the tokens `before`; None if answers in thinking count."""
         return self.thinking and thinking_after(self.thinking, self.tokenizer, before)
 
 
 def grade(rollouts: Sequence[Rollout], graders: Callable[[PromptedQuestion], Grader]) -> list[GradedRollout]:
-    """Return rollouts with the verdicts on their answers; a verifier grades all of its answers in one call."""
-    parts = []
+    """Grade the answers of rollouts; each verifier grades all of its answers in one call.
+
+    Args:
+        rollouts: The rollouts.
+        graders: Returns the grader of a question.
+
+    Returns:
+        The graded rollouts, in the order of `rollouts`.
+    """
+    readings = []
     claims: list[tuple[Verifier, Claim]] = []
     for rollout in rollouts:
         grader = graders(rollout.question)
-        last = grader.text(rollout.response.sequence())
-        answers = [grader.read_whole(rollout, last)]
-        answers += [grader.read_forced(rollout, forced) for forced in rollout.forced]
-        prefixes = grader.read_prefixes(rollout, last) if grader.prefixes else []
-        parts.append((rollout, last, prefixes))
-        answers += [answer for _, answer in prefixes]
-        claims += [(grader.verifier, answer) for answer in answers]
+        text = grader.text(rollout.response.sequence())
+        answers_of = [grader.read_whole(rollout, text)]
+        answers_of += [grader.read_forced(rollout, forced) for forced in rollout.forced]
+        prefixes = grader.read_prefixes(rollout, text) if grader.prefixes else []
+        readings.append((rollout, text, prefixes))
+        answers_of += [answer for _, answer in prefixes]
+        claims += [(grader.verifier, answer) for answer in answers_of]
     graded = iter(_grade_claims(claims))
     return [
         GradedRollout(
             rollout,
-            last,
+            text,
             next(graded),
             {forced.cut: next(graded) for forced in rollout.forced},
             tuple((count, next(graded)) for count, _ in prefixes),
         )
-        for rollout, last, prefixes in parts
+        for rollout, text, prefixes in readings
     ]
 
 
 def grade_later(
     graded: Sequence[GradedRollout], rollouts: Sequence[Rollout], grader: Grader
 ) -> list[GradedRollout]:
-    """Return graded rollouts with just the answers forced out of `rollouts`, and grade the answers that have no verdict."""
-    later = [
+    """Grade the forced answers that were added to rollouts after a first grading.
+
+    Args:
+        graded: The rollouts of the first grading.
+        rollouts: The same rollouts with all forced answers, in the same order.
+        grader: The grader of all rollouts.
+
+    Returns:
+        The graded rollouts with exactly the forced answers of `rollouts`.
+    """
+    new_claims = [
         (grader.verifier, grader.read_forced(rollout, forced))
         for earlier, rollout in zip(graded, rollouts, strict=True)
         for forced in rollout.forced
         if forced.cut not in earlier.forced
     ]
-    verdicts = iter(_grade_claims(later))
+    verdicts = iter(_grade_claims(new_claims))
     return [
         GradedRollout(
             rollout,
-            earlier.last,
+            earlier.text,
             earlier.answer,
             {forced.cut: earlier.forced.get(forced.cut) or next(verdicts) for forced in rollout.forced},
             earlier.prefixes,
@@ -160,12 +185,12 @@ def grade_later(
 
 
 def _grade_claims(claims: Sequence[tuple[Verifier, Claim]]) -> list[GradedAnswer]:
-    """Return answers with their verdicts, in their order, from a single call of each verifier."""
-    of_verifier: dict[int, list[int]] = {}
+    """Grade pairs of a verifier and an answer, in one call for each verifier; the result has the order of the claims."""
+    indices_of: dict[int, list[int]] = {}
     for i, (verifier, _) in enumerate(claims):
-        of_verifier.setdefault(id(verifier), []).append(i)
+        indices_of.setdefault(id(verifier), []).append(i)
     graded: dict[int, GradedAnswer] = {}
-    for indices in of_verifier.values():
+    for indices in indices_of.values():
         answers = [claims[i][1] for i in indices]
         verdicts = claims[indices[0]][0].grade(answers)
         graded.update(zip(indices, zip(answers, verdicts, strict=True), strict=True))
@@ -177,9 +202,9 @@ Result = TypeVar("Result")
 
 @dataclass(eq=False, slots=True)
 class RolloutGroup(Generic[Result]):
-    """Rollouts that are handed on together: `result` is what `finish` returns for all `count`, in order of position.
+    """Rollouts that are finished together: `result` is what `finish` returns for `count` graded rollouts, by index.
 
-    The rollouts at the positions in `missing` have not come.
+    `missing` are the indices of rollouts that have not arrived.
     """
 
     count: int
@@ -190,15 +215,16 @@ class RolloutGroup(Generic[Result]):
 
 
 class GradingQueue:
-    """A thread that grades rollouts while others are generated.
+    """A thread that grades rollouts while other rollouts are generated.
 
-    It grades all rollouts together that have come since its last call, so that a verifier's workers share them. When
-    rollouts come decides which are graded together, and nothing else may depend on that.
+    A call grades all rollouts that arrived since the last call, so that a verifier's workers share them. Timing decides
+    which rollouts are graded together; results must not depend on it.
     """
 
     def __init__(self, grade: Callable[[Sequence[Rollout]], list[GradedRollout]]) -> None:
+        """Start the queue; `grade` grades rollouts in their order."""
         self._grade = grade
-        # One thread for as long as there is anything to do: some systems end a process with the thread that started it.
+        # One thread for all work, since some systems end a verifier's process with the thread that started it.
         self._thread = ThreadPoolExecutor(1, "grading")
         self._lock = threading.Lock()
         self._groups: set[RolloutGroup[Any]] = set()
@@ -206,47 +232,54 @@ class GradingQueue:
         self._fault: BaseException | None = None
 
     def expect(self, count: int, finish: Callable[[list[GradedRollout]], Result]) -> RolloutGroup[Result]:
-        """Announce a group of `count` rollouts. Its result raises what grading or `finish` raised."""
+        """Announce a group of `count` rollouts, and return it; its `result` is set when all rollouts are graded.
+
+        Args:
+            count: The number of rollouts.
+            finish: A function from all graded rollouts of the group to its result. Its exceptions, and those of
+                grading, become the group's exception.
+        """
         group = RolloutGroup(count, finish, set(range(count)))
         with self._lock:
             self._groups.add(group)
         return group
 
-    def add(self, arrived: Iterable[tuple[RolloutGroup[Any], int, Rollout]]) -> None:
-        """Take rollouts with their groups and positions, from any thread, and drop those whose position has come.
+    def add(self, rollouts: Iterable[tuple[RolloutGroup[Any], int, Rollout]]) -> None:
+        """Add rollouts to grade, each with its group and its index in the group; known indices are ignored. Thread-safe.
 
-        Raises what grading or finishing a group raised, so that nothing more is generated in vain.
+        Raises:
+            BaseException: The exception of an earlier grading, so that generation stops early.
         """
         with self._lock:
             if self._fault is not None:
                 raise self._fault
-            for group, position, rollout in arrived:
-                if position in group.missing:
-                    group.missing.remove(position)
-                    self._waiting.append((group, position, rollout))
+            for group, index, rollout in rollouts:
+                if index in group.missing:
+                    group.missing.remove(index)
+                    self._waiting.append((group, index, rollout))
         self._thread.submit(self._work)
 
     def close(self, *, drop: bool = False) -> None:
-        """End the thread after everything that came is graded, or with `drop` after the current call."""
+        """End the thread after all rollouts are graded, or after the current call if `drop` is set."""
         if drop:
             with self._lock:
                 self._waiting.clear()
         self._thread.shutdown()
 
     def _work(self) -> None:
-        """Grade the rollouts that wait, in the thread."""
+        """Grade the rollouts that wait, and finish the groups that are complete; runs in the thread."""
         with self._lock:
-            waiting, self._waiting = self._waiting, []
-        if not waiting or self._fault is not None:
+            batch, self._waiting = self._waiting, []
+        if not batch or self._fault is not None:
             return
         try:
-            graded = self._grade([rollout for _, _, rollout in waiting])
-            for (group, position, _), rollout in zip(waiting, graded, strict=True):
-                group.graded[position] = rollout
-            for group in dict.fromkeys(group for group, _, _ in waiting):
+            graded = self._grade([rollout for _, _, rollout in batch])
+            for (group, index, _), rollout in zip(batch, graded, strict=True):
+                group.graded[index] = rollout
+            for group in dict.fromkeys(group for group, _, _ in batch):
                 if len(group.graded) == group.count:
                     group.result.set_result(group.finish([group.graded[i] for i in range(group.count)]))
-                    # Not before it is handed on: whoever waits for a group that could not be has to hear of it.
+                    # Last, so that a failure in `finish` is reported to the group below.
                     self._groups.discard(group)
         except BaseException as fault:
             with self._lock:
@@ -256,12 +289,12 @@ class GradingQueue:
 
 
 CutsOf = Callable[[int, Generation], Sequence[int]]
-"""The cuts of the response to a request, as far as request and response tell them."""
+"""A function from the index of a request and its response to the cuts at which answers are forced during generation."""
 
 
 @dataclass(frozen=True, slots=True)
 class Generator:
-    """An engine, how responses are sampled from it, perhaps in phases, and how an answer is forced out of them."""
+    """An engine with its sampling settings, the phases of thinking and solution, and the text that forces answers."""
 
     engine: Engine
     tokenizer: Any
@@ -272,8 +305,14 @@ class Generator:
     def generate(
         self, requests: Sequence[Request], cuts: CutsOf | None = None, on_response: OnResponse | None = None
     ) -> list[Generation]:
-        """Return a response for each request; an engine that reports responses early reads `cuts` and `on_response`."""
-        # Thinking that may have all tokens is never ended.
+        """Return a response for each request.
+
+        Args:
+            requests: The requests.
+            cuts: Tells an engine that can force answers during generation where to force them.
+            on_response: Receives finished responses during generation, if the engine can report them.
+        """
+        # Thinking that may use all tokens is never ended by force.
         if self.phases is not None and self.phases.thinking < self.sampling.max_tokens:
             return draw_phases(self.engine, requests, self.sampling, self.phases)
         return self.engine.generate(requests, self.sampling, self._forcing_plan(cuts), on_response)
@@ -281,7 +320,19 @@ class Generator:
     def force(
         self, requests: Sequence[Request], responses: Sequence[Generation], cuts: Sequence[Sequence[int]]
     ) -> list[list[ForcedTokens]]:
-        """Return the answers forced at `cuts[i]` of response i. Raises E0815 if the tokenizer lacks words of the text."""
+        """Force answers at cuts of responses.
+
+        Args:
+            requests: The requests.
+            responses: The responses to the requests.
+            cuts: The cuts of each response in tokens.
+
+        Returns:
+            For each response, its forced answers.
+
+        Raises:
+            Problem: E0815, if the tokenizer cannot write the forcing text.
+        """
         if self.forcing is None or not any(cuts):
             return [[] for _ in requests]
         require_written(self.tokenizer, self.forcing.text, "the text that forces an answer")
@@ -289,28 +340,35 @@ class Generator:
         return force(self.engine, requests, responses, cuts, text, self._forced_sampling(self.forcing))
 
     def _forcing_plan(self, cuts: CutsOf | None) -> ForcingPlan | None:
-        """Return what an engine needs to force answers during generation; None if it cannot."""
+        """Return what an engine needs to force answers during generation; None if nothing can be forced."""
         if self.forcing is None or cuts is None:
             return None
         try:
             text = continuation_tokens(self.tokenizer, self.forcing.text)
         except Problem:
-            # A text that the tokenizer lacks words of is a problem only where something is forced after all.
+            # An unknown word in the forcing text is an error only if an answer is forced later.
             return None
         return ForcingPlan(cuts, text, self._forced_sampling(self.forcing))
 
     def _forced_sampling(self, forcing: Forcing) -> TokenSampling:
+        """Return the sampling of forced answers."""
         stop = self.sampling.stop_ids
         return TokenSampling(forcing.answer_tokens, forcing.temperature, forcing.top_p, stop_ids=stop)
 
 
 def sampling_of(rule: training.Sampling, stop: tuple[int, ...], logprobs: bool) -> TokenSampling:
-    """Return the engine's form of a sampling rule."""
+    """Return the settings of sampling in the engine's form.
+
+    Args:
+        rule: The settings of the spec.
+        stop: Token ids that end a response.
+        logprobs: Whether the engine returns log-probabilities.
+    """
     return TokenSampling(rule.max_tokens, rule.temperature, rule.top_p, rule.top_k, stop, logprobs)
 
 
 def forced_length(forcing: Forcing | None, tokenizer: Any) -> int:
-    """Return the most tokens that forcing an answer adds to a sequence: the text's and the answer's."""
+    """Return the largest number of tokens that forcing an answer adds to a sequence: forcing text and answer."""
     if forcing is None:
         return 0
     return len(continuation_tokens(tokenizer, forcing.text)) + forcing.answer_tokens

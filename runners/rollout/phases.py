@@ -1,9 +1,9 @@
-"""Let a response think and then answer, each within its own tokens: thinking that reaches its limit is ended by a text.
+"""Responses in two phases, thinking and solution, with separate limits: an inserted text ends thinking at its limit.
 
 Source: Xu et al. 2025, Scalable Chain of Thoughts via Elastic Reasoning (arXiv 2505.05315): separate budgets.
 
-The inserted ending is kept beside the model's own tokens: limits, lengths and log-probabilities do not count it, and
-training reads it.
+The inserted text is stored separately from the tokens that the model sampled. Limits, lengths and log-probabilities do not
+count it, but the model reads it.
 """
 
 from __future__ import annotations
@@ -32,10 +32,10 @@ from runners.rollout.prompts import continuation_tokens
 
 @dataclass(frozen=True, slots=True)
 class Phases:
-    """The tokens that thinking may have, those of the solution after it, and the text that ends thinking at its limit.
+    """The limits of thinking and solution in tokens, and the text that ends thinking at its limit.
 
-    Thinking is everything up to the first closing mark, which is its last token, or nothing if the prompt ends in that
-    mark. A response that ends before the mark is thinking alone.
+    Thinking is everything up to and including the first closing mark, or nothing if the prompt ends in that mark. If a
+    response ends without the mark, all of it is thinking.
     """
 
     thinking: int
@@ -45,10 +45,17 @@ class Phases:
     tokenizer: Any
 
     @staticmethod
-    def of(rule: training.Sampling, model: Model, tokenizer: Any, *, uncut: bool = False) -> Phases | None:
-        """Return the phases of a sampling rule, if it has any. Raises E0815 if the tokenizer lacks words of the ending.
+    def of(rule: training.Sampling, model: Model, tokenizer: Any, *, is_uncut: bool = False) -> Phases | None:
+        """Return the phases of a method's sampling; None if it has a single phase.
 
-        If responses are `uncut`, nothing ends their thinking, and the solution is what follows a cut.
+        Args:
+            rule: The settings of sampling.
+            model: The model's declaration, with its marks.
+            tokenizer: The model's tokenizer.
+            is_uncut: Whether thinking has no limit of its own because responses are cut later (`draw_cut`).
+
+        Raises:
+            Problem: E0815, if the tokenizer cannot write the text that ends thinking.
         """
         if rule.solution is None:
             return None
@@ -56,11 +63,11 @@ class Phases:
         ending = rule.ending or marks.close
         require_written(tokenizer, ending, "the text that ends thinking")
         tokens = continuation_tokens(tokenizer, ending)
-        thinking = rule.max_tokens if uncut else rule.max_tokens - rule.solution
+        thinking = rule.max_tokens if is_uncut else rule.max_tokens - rule.solution
         return Phases(thinking, rule.solution, tokens, marks, tokenizer)
 
     def thought(self, prompt: Sequence[int], response: Generation) -> int | None:
-        """Return how many tokens of a response are thinking; None while the thinking goes on."""
+        """Return how many tokens of a response are thinking; None if its thinking has not ended."""
         if response.inserted:
             return response.inserted[0].after
         tokens = response.tokens[: self.thinking]
@@ -69,21 +76,28 @@ class Phases:
         return len(tokens) if end is None and finished else end
 
     def go_on(self, prompt: Sequence[int], response: Generation) -> tuple[Generation, int]:
-        """Return a response as it continues, and how many tokens it may get: 0 at its end.
+        """Prepare a response for its continuation.
 
-        Its thinking is ended if it has used its tokens, and its solution is cut at its limit.
+        Thinking that has reached its limit is ended by the inserted text, and a solution is cut at its limit.
+
+        Args:
+            prompt: Token ids of the prompt.
+            response: The response so far.
+
+        Returns:
+            The response, and the largest number of tokens to add, 0 if the response is complete.
         """
-        thought = self.thought(prompt, response)
-        if thought is None and len(response.tokens) >= self.thinking:
+        thinking = self.thought(prompt, response)
+        if thinking is None and len(response.tokens) >= self.thinking:
             response = response.truncate(self.thinking).with_inserted(Insertion(self.thinking, self.ending))
-            thought = self.thinking
-        most = self.thinking if thought is None else thought + self.solution
-        response = response.truncate(most)
-        return response, 0 if response.finish == "stop" else most - len(response.tokens)
+            thinking = self.thinking
+        limit = self.thinking if thinking is None else thinking + self.solution
+        response = response.truncate(limit)
+        return response, 0 if response.finish == "stop" else limit - len(response.tokens)
 
 
 def count_thinking(marks: Thinking, tokenizer: Any, prompt: Sequence[int], response: Generation) -> int:
-    """Return how many tokens of a response are thinking: all if nothing ends it."""
+    """Return how many tokens of a response are thinking; all tokens if its thinking is never closed."""
     if response.inserted:
         return response.inserted[0].after
     end = tokens_of_thinking(marks, tokenizer, prompt, response.tokens)
@@ -96,62 +110,63 @@ def draw_cut(
     sampling: TokenSampling,
     phases: Phases,
     shares: Sequence[float],
-    group: int,
+    group_size: int,
 ) -> list[Generation]:
-    """Return responses to requests, `group` to a question: uncut responses, and each of them cut at each share.
+    """Sample responses, and further responses that continue them from cuts.
 
-    All uncut responses of a question are cut at the first share, then at the next. A cut is after at least a token, and
-    the ending is always inserted there. The continuation has the solution's tokens, as far as a response may have any.
+    For each share, the responses of a question are cut at this share of their length, at least one token. The text that
+    ends thinking is inserted, and the model writes a solution.
 
     Args:
         engine: The engine.
-        requests: Requests, question by question.
+        requests: Requests, question by question; a question has `group_size` requests.
         sampling: The sampling of responses.
-        phases: The phases, with the ending.
+        phases: The phases, with the text that ends thinking.
         shares: The shares of a response at which it is cut, 0 to 1.
-        group: Responses to a question, (1 + shares) times the uncut ones.
+        group_size: The number of responses to a question: (1 + number of shares) times the number of uncut responses.
 
     Returns:
-        A response to each request.
+        A response to each request. For each question, uncut responses come first, then all cut at the first share, and
+        so on.
 
     Source: Han et al. 2025, Your Models Have Thought Enough (arXiv 2509.23392).
     """
-    count = group // (1 + len(shares))
-    uncut = engine.generate([r for i, r in enumerate(requests) if i % group < count], sampling)
+    num_uncut = group_size // (1 + len(shares))
+    uncut = engine.generate([r for i, r in enumerate(requests) if i % group_size < num_uncut], sampling)
     responses: list[Generation] = []
-    for start in range(0, len(uncut), count):
-        first = uncut[start : start + count]
-        cuts = [r.truncate(max(1, int(share * len(r.tokens)))) for share in shares for r in first]
-        responses += first
+    for start in range(0, len(uncut), num_uncut):
+        originals = uncut[start : start + num_uncut]
+        cuts = [r.truncate(max(1, int(share * len(r.tokens)))) for share in shares for r in originals]
+        responses += originals
         responses += [
             cut.as_unfinished().with_inserted(Insertion(len(cut.tokens), phases.ending)) for cut in cuts
         ]
-    rooms = {
+    tokens_left = {
         i: min(phases.solution, sampling.max_tokens - len(responses[i].tokens))
         for i in range(len(requests))
-        if i % group >= count
+        if i % group_size >= num_uncut
     }
-    going = [i for i, room in rooms.items() if room > 0]
-    continued = [requests[i].after(responses[i], rooms[i]) for i in going]
-    for i, more in zip(going, engine.generate(continued, sampling) if continued else (), strict=True):
-        responses[i] = responses[i].then(more)
+    active = [i for i, left in tokens_left.items() if left > 0]
+    continued = [requests[i].after(responses[i], tokens_left[i]) for i in active]
+    for i, suffix in zip(active, engine.generate(continued, sampling) if continued else (), strict=True):
+        responses[i] = responses[i].then(suffix)
     return responses
 
 
 def draw_phases(
     engine: Engine, requests: Sequence[Request], sampling: TokenSampling, phases: Phases
 ) -> list[Generation]:
-    """Return a response to each request, whose thinking and solution each keep to their tokens."""
+    """Sample a response to each request, within the limits of thinking and solution."""
     responses = [EMPTY] * len(requests)
-    going = list(range(len(requests)))
-    while going:
-        rooms = {}
-        for i in going:
-            responses[i], rooms[i] = phases.go_on(requests[i].prompt, responses[i])
-        going = [i for i, room in rooms.items() if room]
-        continued = [requests[i].after(responses[i], rooms[i]) for i in going]
-        for i, more in zip(going, engine.generate(continued, sampling) if continued else (), strict=True):
-            responses[i] = responses[i].then(more)
+    active = list(range(len(requests)))
+    while active:
+        tokens_left = {}
+        for i in active:
+            responses[i], tokens_left[i] = phases.go_on(requests[i].prompt, responses[i])
+        active = [i for i, left in tokens_left.items() if left]
+        continued = [requests[i].after(responses[i], tokens_left[i]) for i in active]
+        for i, suffix in zip(active, engine.generate(continued, sampling) if continued else (), strict=True):
+            responses[i] = responses[i].then(suffix)
     return responses
 
 
@@ -163,26 +178,40 @@ def force(
     forcing: Sequence[int],
     sampling: TokenSampling,
 ) -> list[list[ForcedTokens]]:
-    """Force answers as `Engine.force` does. Cuts count a response's own tokens; answers follow the inserted ending.
+    """Force answers as `Engine.force` does, for responses that may have an inserted text at the end of thinking.
 
-    At the cut where thinking was ended, the answer is forced in place of the ending.
+    Cuts count tokens that the model sampled. A cut after the inserted text includes it; at the cut where it was
+    inserted, the answer is forced in its place.
+
+    Args:
+        engine: The engine.
+        requests: The requests.
+        responses: The responses to the requests.
+        cuts: The cuts of each response.
+        forcing: Token ids of the forcing text.
+        sampling: The sampling of forced answers.
+
+    Returns:
+        For each response, its forced answers.
     """
     if not any(response.inserted for response in responses):
         return engine.force(requests, responses, cuts, forcing, sampling)
-    leads: list[Request] = []
+    prefixes: list[Request] = []
     spans: list[Generation] = []
-    wishes: list[list[int]] = []
+    span_cuts: list[list[int]] = []
     owners: list[tuple[int, int]] = []
     for index, (request, response, row) in enumerate(zip(requests, responses, cuts, strict=True)):
-        for start, places, before in _spans(response):
-            inside = [cut - start for cut in row if cut in places]
+        for start, cut_range, before in _spans(response):
+            inside = [cut - start for cut in row if cut in cut_range]
             if inside:
-                tokens = response.tokens[start : places.stop]
+                tokens = response.tokens[start : cut_range.stop]
                 owners.append((index, start))
-                leads.append(Request((*request.prompt, *before), request.seed, request.num_sampled + start))
+                prefixes.append(
+                    Request((*request.prompt, *before), request.seed, request.num_sampled + start)
+                )
                 spans.append(Generation(tokens, NO_NUMBERS, NO_NUMBERS, "stop", response.weight_versions))
-                wishes.append(inside)
-    forced = engine.force(leads, spans, wishes, forcing, sampling) if leads else []
+                span_cuts.append(inside)
+    forced = engine.force(prefixes, spans, span_cuts, forcing, sampling) if prefixes else []
     answers = {
         (index, start + answer.cut): answer.tokens
         for (index, start), span in zip(owners, forced, strict=True)
@@ -194,10 +223,15 @@ def force(
 
 
 def _spans(response: Generation) -> Iterator[tuple[int, range, tuple[int, ...]]]:
-    """Yield spans of a response's cuts: the start of each, its cuts, and all tokens before it."""
+    """Split a response's cuts into ranges with the same tokens before them, for `force`.
+
+    Yields:
+        The cut at which the range's own tokens start, the range of cuts, and the token ids of the response up to the
+        start, with insertions.
+    """
     ends = [*(inserted.after for inserted in response.inserted), len(response.tokens)]
     yield 0, range(ends[0]), ()
     for inserted, end in zip(response.inserted, ends[1:], strict=True):
-        first, before = inserted.after, response.sequence(inserted.after)
-        yield first, range(first, min(first + 1, end)), before
-        yield first, range(first + 1, end), (*before, *inserted.tokens)
+        start, before = inserted.after, response.sequence(inserted.after)
+        yield start, range(start, min(start + 1, end)), before
+        yield start, range(start + 1, end), (*before, *inserted.tokens)

@@ -1,4 +1,4 @@
-"""Turn questions into prompts as tokens, and list the tokens that end a response."""
+"""Turn questions into the token ids of prompts, and list the tokens that end a response."""
 
 from __future__ import annotations
 
@@ -15,14 +15,20 @@ from runners.models.tokenizer import encode
 
 
 def render_prompt(prompt: Prompt, question: str, tokenizer: Any) -> tuple[int, ...]:
-    """Return the model's input for a question, and the prefix after it.
+    """Return the token ids of the model's input for a question, with the prompt's prefix at its end.
 
-    `raw` is the filled template, nothing added. `chat` goes through the chat template: after the system message if it
-    has one, up to the start of the model's turn. Control tokens are those of the templates alone: what looks like a
-    control token in the question is text.
+    A `raw` prompt is the filled template. A `chat` prompt is rendered by the tokenizer's chat template, with the system
+    message if it has one, up to the start of the model's turn. Control tokens come from templates only; text in the
+    question that looks like a control token stays text.
 
-    Raises E0815 (words outside the vocabulary), E0812 (`chat` without a chat template, or with a template that fails or
-    does not end).
+    Args:
+        prompt: The prompt's settings, with its template.
+        question: The text of the question.
+        tokenizer: The model's tokenizer.
+
+    Raises:
+        Problem: E0815, if words are outside the vocabulary; E0812, if a `chat` prompt has no chat template, or the
+            template fails or exceeds its limits.
     """
     text = prompt.template.replace("{question}", veil(tokenizer, question))
     prefix = encode(tokenizer, prompt.prefix) if prompt.prefix else ()
@@ -48,7 +54,7 @@ def render_prompt(prompt: Prompt, question: str, tokenizer: Any) -> tuple[int, .
 
 
 def prompt_tokens(prompt: Prompt, tokenizer: Any, questions: Sequence[str]) -> list[tuple[int, ...]]:
-    """Return the input tokens of each question, as `render_prompt` makes them."""
+    """Return the token ids of the model's input for each question, as `render_prompt` does."""
     if prompt.kind == "raw":
         prefix = encode(tokenizer, prompt.prefix) if prompt.prefix else ()
         texts = [prompt.template.replace("{question}", veil(tokenizer, question)) for question in questions]
@@ -57,23 +63,31 @@ def prompt_tokens(prompt: Prompt, tokenizer: Any, questions: Sequence[str]) -> l
 
 
 def continuation_tokens(tokenizer: Any, text: str) -> tuple[int, ...]:
-    """Return the tokens of a text of the spec that follows a prompt or a response, with nothing added. Raises E0815."""
+    """Return the token ids of a text of the spec that follows a prompt or a response, without added special tokens.
+
+    Raises:
+        Problem: E0815, if words are outside the vocabulary.
+    """
     return encode(tokenizer, text)
 
 
 def stop_tokens(tokenizer: Any, folder: Path) -> tuple[int, ...]:
-    """Return the tokens that end a response: the tokenizer's end of text, and those of generation_config.json."""
+    """Return the token ids that end a response: the tokenizer's end of text, and those of generation_config.json.
+
+    Raises:
+        Problem: E0803, if generation_config.json cannot be read.
+    """
     tokens = [] if tokenizer.eos_token_id is None else [int(tokenizer.eos_token_id)]
     path = folder / "generation_config.json"
     if path.is_file():
         try:
-            named = json.loads(path.read_text("utf-8")).get("eos_token_id")
+            end_ids = json.loads(path.read_text("utf-8")).get("eos_token_id")
         except (OSError, ValueError, AttributeError, RecursionError) as fault:
             raise problem(
                 "E0803",
                 f"generation_config.json cannot be read: {fault}",
                 where=str(folder),
-                help="correct it, or take it out of the folder",
+                help="correct generation_config.json, or remove it from the folder",
             ) from fault
-        tokens += [n for n in (named if isinstance(named, list) else [named]) if isinstance(n, int)]
+        tokens += [n for n in (end_ids if isinstance(end_ids, list) else [end_ids]) if isinstance(n, int)]
     return tuple(dict.fromkeys(tokens))

@@ -1,4 +1,4 @@
-"""Questions and their prompts: read from a table, rendered, and worded in the ways that a method draws."""
+"""Questions and their prompts: read from a table, rendered, and put into the wordings of a method."""
 
 from __future__ import annotations
 
@@ -32,38 +32,43 @@ class PromptedQuestion:
     """A question with the prompt of a rollout."""
 
     id: str
-    """Its id in the data."""
+    """The question's id in the data."""
     text: str
-    """Its text, without a template."""
+    """The question's text, without a template."""
     gold: str
     """The reference answer."""
     meta: str = ""
-    """Its JSON metadata."""
+    """The question's metadata as JSON."""
     benchmark: str = ""
     """The benchmark's name; empty for training data."""
     prompt: tuple[int, ...] = ()
-    """Token ids that the model reads; none before they are rendered."""
+    """Token ids of the prompt; empty before the prompt is rendered."""
     trained_prefix: int = 0
     """The number of tokens at the end of the prompt that are trained with the response."""
     teacher_prompt: tuple[int, ...] = ()
-    """Token ids that a teacher reads instead; none if it reads the same."""
+    """Token ids of a teacher's prompt; empty if the teacher reads the same prompt."""
     features: Mapping[str, float] = field(default_factory=dict)
-    """The numbers that a reward may read: those of the metadata by their paths, and those of the wording."""
+    """The numbers that a reward may read: of the metadata by their paths, and `mode` and `budget` of the wording."""
 
 
 def read_table(folder: Path) -> pl.DataFrame:
-    """Return the questions of a `data` artifact as they are stored."""
+    """Return the questions of a `data` task's result as a table."""
     return pl.read_parquet(folder / "questions.parquet", glob=False)
 
 
 def repeated_rows(folder: Path) -> dict[str, int]:
-    """Return how many repeated rows a `data` artifact dropped, as a fact of `train.json`; empty without any."""
+    """Return how many repeated rows a `data` task left out, as a count for `train.json`; empty if none."""
     path = folder / "left_out.json"
     return {"left_out_repeated": json.loads(path.read_bytes())["left_out_repeated"]} if path.exists() else {}
 
 
 def questions_of(table: pl.DataFrame, benchmark: str = "") -> list[PromptedQuestion]:
-    """Return the questions of a table in their order, without prompts."""
+    """Return the questions of a table in their order, without prompts.
+
+    Args:
+        table: The questions, with the columns `id`, `question`, `answer` and perhaps `meta`.
+        benchmark: The name of the benchmark; empty for training data.
+    """
     metas = table["meta"] if "meta" in table.columns else [None] * table.height
     rows = zip(table["id"], table["question"], table["answer"], metas, strict=True)
     return [
@@ -75,7 +80,7 @@ def questions_of(table: pl.DataFrame, benchmark: str = "") -> list[PromptedQuest
 def render_questions(
     questions: Sequence[PromptedQuestion], prompt: Prompt, tokenizer: Any
 ) -> list[PromptedQuestion]:
-    """Return the questions with their prompts and the numbers of their metadata."""
+    """Return questions with their prompts, and with the numbers of their metadata as features."""
     prompts = prompt_tokens(prompt, tokenizer, [question.text for question in questions])
     return [
         replace(question, prompt=tokens, features=read_numbers(question.meta))
@@ -84,19 +89,26 @@ def render_questions(
 
 
 def fitting_questions(
-    table: pl.DataFrame, prompt: Prompt, tokenizer: Any, longest: int
+    table: pl.DataFrame, prompt: Prompt, tokenizer: Any, max_tokens: int
 ) -> tuple[list[PromptedQuestion], int]:
-    """Return the questions whose prompts have at most `longest` tokens, and how many have more.
+    """Return the questions whose prompts fit into `max_tokens`, and the number of questions with longer prompts.
 
-    Raises E0927 if none fits.
+    Args:
+        table: The questions.
+        prompt: The prompt's settings.
+        tokenizer: The model's tokenizer.
+        max_tokens: The largest number of tokens of a prompt.
+
+    Raises:
+        Problem: E0927, if no prompt fits.
     """
     questions = render_questions(questions_of(table), prompt, tokenizer)
-    fitting = [question for question in questions if len(question.prompt) <= longest]
+    fitting = [question for question in questions if len(question.prompt) <= max_tokens]
     if not fitting:
         shortest = min((len(question.prompt) for question in questions), default=0)
         raise problem(
             "E0927",
-            f"no question's prompt fits into `max_prompt`, {longest} tokens",
+            f"no question's prompt fits into `max_prompt`, {max_tokens} tokens",
             where="questions.parquet",
             notes=[f"{table.height} questions, the shortest prompt has {shortest} tokens"],
             help=f"set `max_prompt` to at least {shortest} tokens",
@@ -105,19 +117,23 @@ def fitting_questions(
 
 
 def require_numbers(readers: Iterable[tuple[str, str]], questions: Sequence[PromptedQuestion]) -> None:
-    """Raise E0922 for the first number that its reader, such as "the reward `paid`", reads and that a question lacks."""
-    for asker, name in readers:
-        missing = find_missing_number(asker, name, ((q.id, read_facts(q.meta)) for q in questions))
+    """Check that all questions have the numbers that settings read.
+
+    Args:
+        readers: Pairs of a setting in words, such as "the reward `paid`", and the number that it reads.
+        questions: The questions.
+
+    Raises:
+        Problem: E0922, for the first number that a question lacks.
+    """
+    for reader, name in readers:
+        missing = find_missing_number(reader, name, ((q.id, read_facts(q.meta)) for q in questions))
         if missing is not None:
             raise Problem(missing)
 
 
 def shared_numbers(questions: Sequence[PromptedQuestion]) -> dict[str, list[float]]:
-    """Return the numbers that all of these questions have.
-
-    Returns:
-        Values in the order of the questions, by name.
-    """
+    """Return the features that all of these questions have, by name, as values in the order of the questions."""
     names = set.intersection(*(set(question.features) for question in questions)) if questions else set()
     return {name: [question.features[name] for question in questions] for name in sorted(names)}
 
@@ -131,17 +147,17 @@ class Reference:
     thinking: tuple[float, ...] = ()
 
     def responses(self) -> tuple[RewardedResponse, ...]:
-        """Return the samples as a reward reads them."""
+        """Return the samples in the form that a reward reads."""
         pairs = zip(self.lengths, self.correct, strict=True)
         features = [{"thinking": count} for count in self.thinking] or [{}] * len(self.lengths)
         return tuple(
-            RewardedResponse(int(length), bool(right), features=more)
-            for (length, right), more in zip(pairs, features, strict=True)
+            RewardedResponse(int(length), bool(is_correct), features=numbers)
+            for (length, is_correct), numbers in zip(pairs, features, strict=True)
         )
 
 
 def read_references(folder: Path, count: int) -> dict[str, Reference]:
-    """Return lengths (tokens) and verdicts of the first `count` responses of a `sample` artifact, by question."""
+    """Return the first `count` responses to each question of a `sample` task's result, by question id."""
     path = folder / "samples.parquet"
     lazily = pl.scan_parquet(path, glob=False)
     columns = ["question", "tokens", "correct", *["thinking"] * ("thinking" in lazily.collect_schema())]
@@ -158,8 +174,14 @@ def choose_wording(
 ) -> int | None:
     """Return the index of the first wording whose condition holds for a question; None if no wording has a condition.
 
-    Of the questions for which a `when` holds, `share` get its wording: a draw of the task's `seed`, the question's id
-    and the index alone. `references` are the starting model's samples of each question.
+    A wording with a `share` below 1 is given to this share of the questions for which its condition `when` holds. The
+    choice is a function of the seed, the question's id and the wording's index.
+
+    Args:
+        wordings: The wordings.
+        references: The starting model's samples by question id, which conditions may read.
+        seed: The task's seed.
+        question: The question.
     """
     if not any(wording.selective for wording in wordings):
         return None
@@ -180,11 +202,21 @@ def place_wordings(
     references: Mapping[str, Reference],
     seed: int,
 ) -> list[PromptedQuestion]:
-    """Return questions with their numbers, of which `mode` is the index of the question's wording. Raises E0922."""
+    """Return questions with their numbers as features, and the index of their wordings as the feature `mode`.
+
+    Args:
+        questions: The questions.
+        wordings: The wordings.
+        references: The starting model's samples by question id, which conditions may read.
+        seed: The task's seed.
+
+    Raises:
+        Problem: E0922, if a question lacks a number that a condition reads.
+    """
     require_numbers(list_choosers(wordings), questions)
     result = []
-    for each in questions:
-        question = replace(each, features=read_numbers(each.meta))
+    for unplaced in questions:
+        question = replace(unplaced, features=read_numbers(unplaced.meta))
         mode = choose_wording(wordings, references, seed, question) or 0
         result.append(replace(question, features={**question.features, "mode": float(mode)}))
     return result
@@ -192,7 +224,7 @@ def place_wordings(
 
 @dataclass(frozen=True)
 class Wordings:
-    """The wordings of a stage's questions. Without any, each rollout has the question's own prompt."""
+    """The wordings of a stage's questions, i.e. variants of the prompt; without variants, a question has one prompt."""
 
     prompt: Prompt
     """The model's template."""
@@ -203,21 +235,21 @@ class Wordings:
     wordings: tuple[Wording, ...] = ()
     """The variants of the prompt."""
     per: Literal["rollout", "question"] = "rollout"
-    """True if each rollout draws a wording or the question as a group."""
+    """With `rollout`, rollouts of a question take turns through the wordings; with `question` they share a random one."""
     learn_prefix: bool = False
     """True if a wording's prefix is trained with the response."""
     longest: int | None = None
-    """The most tokens of a prompt without a trained prefix."""
+    """The largest number of tokens of a prompt, without the wording's prefix."""
     teacher: Wording | None = None
-    """The wording that a teacher reads; None if it reads what the policy does."""
+    """The wording of a teacher's prompts; None if the teacher reads the policy's prompts."""
     choose: Callable[[PromptedQuestion], int | None] = lambda _: None
-    """Returns the index of a question's wording, if a property of the question decides."""
+    """Returns the index of a question's wording if a property of the question decides, else None."""
 
     @staticmethod
     def of(
         method: Ppo, model: Model, tokenizer: Any, seed: int, choose: Callable[[PromptedQuestion], int | None]
     ) -> Wordings:
-        """Return the wordings of a stage with a method."""
+        """Return the wordings of a stage; `choose` is the field of this name."""
         return Wordings(
             model.prompt,
             tokenizer,
@@ -231,31 +263,43 @@ class Wordings:
         )
 
     def ask(
-        self, question: PromptedQuestion, draw: int, position: int, rollouts: int
+        self, question: PromptedQuestion, draw: int, question_index: int, rollouts: int
     ) -> list[PromptedQuestion]:
-        """Return the question with the prompt of each of its rollouts.
+        """Return a question with the prompt of each of its rollouts.
 
-        The budget, and a wording of all rollouts, are a function of seed, draw and position, and all rollouts share the
-        budget. The numbers of a wording are `mode`, its index, and `budget` if one is drawn. Raises E0933 if a wording
-        makes the prompt too long.
+        The rollouts of a question share one random budget. The features get `mode`, the index of the wording, and
+        `budget`, if the wording has a budget.
+
+        Args:
+            question: The question.
+            draw: The number of the draw of questions.
+            question_index: The index of the question in the draw. Seed, draw and index fix the random choices.
+            rollouts: The number of rollouts.
+
+        Raises:
+            Problem: E0933, if a wording makes the prompt too long.
         """
         if self.teacher is not None:
-            words, text = fill_answer(self.teacher, question, self.tokenizer)
-            prompt, _ = render(self.prompt, words, text, self.tokenizer)
+            wording, text = fill_answer(self.teacher, question, self.tokenizer)
+            prompt, _ = render(self.prompt, wording, text, self.tokenizer)
             self._require_short(len(prompt), question, "the teacher's wording")
             question = replace(question, teacher_prompt=prompt)
         if not self.wordings:
             return [question] * rollouts
         count = len(self.wordings)
         if (mode := self.choose(question)) is not None:
-            return [self._word(question, mode, draw, position)] * rollouts
-        chosen = derive_seed(self.seed, "wording", draw, position) % count
-        modes = [chosen if self.per == "question" else i % count for i in range(rollouts)]
-        by_mode = {mode: self._word(question, mode, draw, position) for mode in set(modes)}
+            return [self._word(question, mode, draw, question_index)] * rollouts
+        shared_mode = derive_seed(self.seed, "wording", draw, question_index) % count
+        modes = [shared_mode if self.per == "question" else i % count for i in range(rollouts)]
+        by_mode = {mode: self._word(question, mode, draw, question_index) for mode in set(modes)}
         return [by_mode[mode] for mode in modes]
 
     def require_room(self, question: PromptedQuestion) -> None:
-        """Raise E0933 if a wording makes a question's prompt too long, with any of the budgets that it draws."""
+        """Check that no wording, with any of its budgets, makes a question's prompt too long.
+
+        Raises:
+            Problem: E0933, if a prompt is too long.
+        """
         for wording in self.wordings:
             budgets = wording.budgets or ((wording.low, wording.high) if wording.draws else (None,))
             for budget in budgets:
@@ -263,13 +307,20 @@ class Wordings:
                 prompt, prefix = render(self.prompt, worded, question.text, self.tokenizer)
                 self._require_short(len(prompt) - prefix, question, "its wording")
 
-    def _word(self, question: PromptedQuestion, mode: int, draw: int, position: int) -> PromptedQuestion:
-        """Return the question in the wording of a mode, with its numbers."""
+    def _word(self, question: PromptedQuestion, mode: int, draw: int, index: int) -> PromptedQuestion:
+        """Return a question in a wording, with its prompt and features.
+
+        Args:
+            question: The question.
+            mode: The index of the wording.
+            draw: The number of the draw of questions.
+            index: The index of the question in the draw.
+        """
         wording = self.wordings[mode]
         features = {**question.features, "mode": float(mode)}
         budget: int | None = None
         if wording.draws:
-            budget = choose_budget(wording, derive_seed(self.seed, "budget", draw, position))
+            budget = choose_budget(wording, derive_seed(self.seed, "budget", draw, index))
             features["budget"] = float(budget)
         prompt, prefix = render(self.prompt, with_budget(wording, budget), question.text, self.tokenizer)
         self._require_short(len(prompt) - prefix, question, "its wording")
@@ -277,6 +328,7 @@ class Wordings:
         return replace(question, prompt=prompt, trained_prefix=trained, features=features)
 
     def _require_short(self, count: int, question: PromptedQuestion, wording: str) -> None:
+        """Raise E0933 if a prompt of `count` tokens is too long; `wording` names its wording in the message."""
         if self.longest is not None and count > self.longest:
             raise problem(
                 "E0933",
@@ -287,7 +339,12 @@ class Wordings:
 
 
 def choose_budget(wording: Wording, draw: int) -> int:
-    """Return the budget in tokens that a 64-bit draw chooses from the wording's list or range, all equally likely."""
+    """Return a budget in tokens from a wording's list or range, all equally likely.
+
+    Args:
+        wording: The wording.
+        draw: A random 64-bit number, which decides.
+    """
     if wording.budgets:
         return wording.budgets[draw % len(wording.budgets)]
     assert wording.low is not None
@@ -296,7 +353,7 @@ def choose_budget(wording: Wording, draw: int) -> int:
 
 
 def with_budget(wording: Wording, budget: int | None) -> Wording:
-    """Return the wording with its budget filled in."""
+    """Return a wording with `{budget}` replaced by a number of tokens in its texts; unchanged if the budget is None."""
     if budget is None:
         return wording
     texts = {"question": wording.question, "system": wording.system, "prefix": wording.prefix}
@@ -305,25 +362,34 @@ def with_budget(wording: Wording, budget: int | None) -> Wording:
 
 
 def fill_answer(wording: Wording, question: PromptedQuestion, tokenizer: Any) -> tuple[Wording, str]:
-    """Return the wording, and the text that it asks: the question, or also its answer if the wording tells the answer.
+    """Fill the question and its reference answer into a wording that contains `{answer}`.
 
-    The answer is the first of several. Placeholders are filled only in the wording, not in either text.
+    Placeholders in the question's or the answer's own text are not filled. If there are several reference answers, the
+    first is used.
+
+    Args:
+        wording: The wording of a teacher.
+        question: The question.
+        tokenizer: The tokenizer, whose marks in the wording stay control tokens.
+
+    Returns:
+        A wording, and the text that replaces its `{question}`.
     """
     if not ANSWER.search(wording.question):
         return wording, question.text
     values = {"{question}": question.text, "{answer}": question.gold.split(SEPARATOR)[0]}
-    frame = marks_of(tokenizer).keep(wording.question)
-    text = re.sub(f"{{question}}|{ANSWER.pattern}", lambda match: values[match[0]], frame)
+    template = marks_of(tokenizer).keep(wording.question)
+    text = re.sub(f"{{question}}|{ANSWER.pattern}", lambda match: values[match[0]], template)
     return wording.model_copy(update={"question": "{question}"}), text
 
 
 def longest_prefix(wordings: Sequence[Wording], tokenizer: Any) -> int:
-    """Return the most tokens that any wording puts behind a prompt, whatever budget is filled in."""
+    """Return the largest number of tokens of the wordings' prefixes, over all budgets that they may have."""
     longest = 0
     for wording in wordings:
-        varies = wording.draws and "{budget}" in wording.prefix
-        ranged = range(wording.low or 0, (wording.high or 0) + 1)
-        for budget in (wording.budgets or ranged) if varies else (None,):
+        budget_varies = wording.draws and "{budget}" in wording.prefix
+        budget_range = range(wording.low or 0, (wording.high or 0) + 1)
+        for budget in (wording.budgets or budget_range) if budget_varies else (None,):
             prefix = with_budget(wording, budget).prefix
             longest = max(longest, len(continuation_tokens(tokenizer, prefix)))
     return longest
@@ -331,55 +397,59 @@ def longest_prefix(wordings: Sequence[Wording], tokenizer: Any) -> int:
 
 @lru_cache(maxsize=4096)
 def render(prompt: Prompt, wording: Wording, text: str, tokenizer: Any) -> tuple[tuple[int, ...], int]:
-    """Return a question's tokens in a wording, its prefix at the end, and how many tokens the prefix has."""
-    bare = wording.over(prompt).model_copy(update={"prefix": prompt.prefix})
+    """Return the token ids of a question's prompt in a wording, with the wording's prefix at its end.
+
+    Returns:
+        The token ids, and the number of tokens of the wording's prefix.
+    """
+    without_prefix = wording.over(prompt).model_copy(update={"prefix": prompt.prefix})
     prefix = continuation_tokens(tokenizer, wording.prefix) if wording.prefix else ()
-    return (*render_prompt(bare, text, tokenizer), *prefix), len(prefix)
+    return (*render_prompt(without_prefix, text, tokenizer), *prefix), len(prefix)
 
 
 _MAX_EXAMPLES = 3
-"""The most questions that a message names."""
+"""The largest number of questions that a message names."""
 
 
 def read_facts(meta: str) -> dict[str, Any]:
-    """Return the values of a question's JSON metadata, each by its path: `info.level` for a number in a record."""
+    """Return the values of a question's JSON metadata by path, e.g. `info.level` for a value in an inner object."""
     try:
         fields = json.loads(meta)
     except ValueError:
         return {}
-    return dict(_walk(fields, "")) if isinstance(fields, dict) else {}
+    return dict(_iter_leaves(fields, "")) if isinstance(fields, dict) else {}
 
 
-def _walk(record: Mapping[str, Any], path: str) -> Iterator[tuple[str, Any]]:
+def _iter_leaves(record: Mapping[str, Any], path: str) -> Iterator[tuple[str, Any]]:
+    """Yield the values in a JSON object and in its inner objects, with their paths; `path` is the prefix of all paths."""
     for name, value in record.items():
         if isinstance(value, dict):
-            yield from _walk(value, f"{path}{name}.")
+            yield from _iter_leaves(value, f"{path}{name}.")
         else:
             yield f"{path}{name}", value
 
 
 def is_number(value: object) -> bool:
-    """Return whether a value of metadata is a number, which `true` and `false` are not."""
+    """Return whether a value of metadata is a number; `true` and `false` are no numbers."""
     return isinstance(value, (int, float)) and not isinstance(value, bool)
 
 
 def read_numbers(meta: str) -> dict[str, float]:
-    """Return the numbers of a question's JSON metadata.
-
-    Returns:
-        Values by their paths.
-    """
+    """Return the numbers of a question's JSON metadata by path."""
     return {name: float(value) for name, value in read_facts(meta).items() if is_number(value)}
 
 
-def list_fields(rule: IR | Node) -> list[str]:
-    """Return the numbers of a question that a reward or a condition reads, each once."""
-    fields = dict.fromkeys(node.field for node in values_of(rule, Attribute))
+def list_fields(expression: IR | Node) -> list[str]:
+    """Return the names of the question's numbers that a reward or a condition reads, without repetition."""
+    fields = dict.fromkeys(node.field for node in values_of(expression, Attribute))
     return [field for field in fields if field.partition("@")[0] not in READINGS]
 
 
 def list_readers(method: Ppo) -> Iterator[tuple[str, str]]:
-    """Yield who reads a number of a training's questions, such as "the reward `paid`", and which; not a wording's budget."""
+    """Yield the settings of a method that read numbers of questions, each with the number.
+
+    A setting is in words, such as "the reward `paid`". The budget of a wording is left out.
+    """
     for number in list_fields(method.reward):
         if number != "budget" or not method.wordings:
             yield f"the reward `{method.reward.name}`", number
@@ -387,7 +457,7 @@ def list_readers(method: Ppo) -> Iterator[tuple[str, str]]:
 
 
 def list_choosers(wordings: Sequence[Wording]) -> Iterator[tuple[str, str]]:
-    """Yield each wording that is chosen by a number of the questions, and the number."""
+    """Yield the wordings whose conditions read numbers of questions, each with the number."""
     for index, wording in enumerate(wordings):
         name = f"the wording `{wording.name}`" if wording.name else f"wording {index + 1}"
         for number in list_fields(wording.when) if wording.when is not None else ():
@@ -395,46 +465,49 @@ def list_choosers(wordings: Sequence[Wording]) -> Iterator[tuple[str, str]]:
 
 
 def find_missing_number(
-    asker: str, field: str, questions: Iterable[tuple[str, Mapping[str, Any]]]
+    reader: str, field: str, questions: Iterable[tuple[str, Mapping[str, Any]]]
 ) -> Diagnostic | None:
-    """Return E0922 if questions lack a number that is read: none has it, some lack it, or it is no number.
+    """Return E0922 if a question lacks a number or has another value in its place; else None.
 
-    `questions` are ids with the result of `read_facts`.
+    Args:
+        reader: The setting that reads the number, in words, such as "the reward `paid`".
+        field: The path of the number in the metadata.
+        questions: Pairs of a question's id and the result of `read_facts`.
     """
     rows = list(questions)
     wrong = [(name, facts.get(field)) for name, facts in rows if not is_number(facts.get(field))]
     if not wrong:
         return None
-    other = [(name, value) for name, value in wrong if value is not None]
+    not_numbers = [(name, value) for name, value in wrong if value is not None]
     examples = [
         f"question {name}: {json.dumps(value, default=str)[:60]}" if value is not None else f"question {name}"
-        for name, value in (other or wrong)[:_MAX_EXAMPLES]
+        for name, value in (not_numbers or wrong)[:_MAX_EXAMPLES]
     ]
-    if other:
+    if not_numbers:
         kind = (
             "true or false"
-            if isinstance(other[0][1], bool)
+            if isinstance(not_numbers[0][1], bool)
             else "a list"
-            if isinstance(other[0][1], list)
+            if isinstance(not_numbers[0][1], list)
             else "text"
         )
-        says = f"is {kind} in {len(other)} of {len(rows)} questions"
-        helps = "write a number in each row of that column"
+        fault = f"is {kind} in {len(not_numbers)} of {len(rows)} questions"
+        advice = "write a number in each row of that column"
     elif len(wrong) < len(rows):
-        says = f"{len(wrong)} of {len(rows)} questions do not have"
-        helps = "give each question the number, or take these rows out of the data"
+        fault = f"{len(wrong)} of {len(rows)} questions do not have"
+        advice = "give each question the number, or remove these rows from the data"
     else:
         numbers = {name for _, facts in rows[:1000] for name, value in facts.items() if is_number(value)}
-        says, examples = "no question has", []
-        helps = (
+        fault, examples = "no question has", []
+        advice = (
             suggest(field, numbers, "the questions have the numbers")
             if numbers
             else "add it to the questions' `meta`"
         )
     return error(
         "E0922",
-        f"{asker} reads `x.{field}`, which {says}",
-        where=asker.removeprefix("the ").replace("`", ""),
+        f"{reader} reads `x.{field}`, which {fault}",
+        where=reader.removeprefix("the ").replace("`", ""),
         notes=examples,
-        help=helps,
+        help=advice,
     )

@@ -360,7 +360,7 @@ class PpoStage(StageRunner):
         context, method, job, tokenizer = self.context, self.method, self.job, self.context.loaded.tokenizer
         grading, seed = context.stage.data.grading, job.task.work["seed"]
         stop = stop_tokens(tokenizer, job.inputs["start"] / "checkpoint")
-        phases = Phases.of(method.rollout, context.model, tokenizer, uncut=bool(method.cut_at))
+        phases = Phases.of(method.rollout, context.model, tokenizer, is_uncut=bool(method.cut_at))
         verifier = open_verifier(grading.verifier, grading.tolerance, job.folder, job.resources)
         grader = Grader(
             self.opened.enter_context(closing(verifier)),

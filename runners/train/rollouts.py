@@ -347,7 +347,7 @@ class RolloutSampler:
         rows = [
             {
                 **answer_row(row.answer[0]),
-                "text": row.last,
+                "text": row.text,
                 "answer": row.answer[0].text,
                 "correct": row.answer[1].correct,
                 "tokens": len(row.rollout.response.tokens),

@@ -139,7 +139,7 @@ def test_older_and_other_formats_are_named_with_a_remedy(
     spec = spec_on(make.downloaded("weights").model.source)
     (diagnostic,) = check(lower(spec).tasks, spec, tmp_path, LOCAL)
     refusal(f"models/E0803-{Path(name).suffix[1:]}.txt", Problem(diagnostic))
-    assert diagnostic.message == f"the folder holds {words}, `{name}`, and safetensors are read"
+    assert diagnostic.message == f"the folder holds {words}, `{name}`, and only safetensors are read"
     with pytest.raises(Problem) as caught:
         weight_files(place)
     assert caught.value.diagnostics == (diagnostic,)

@@ -242,7 +242,7 @@ def broken_index(folder: Path) -> None:
         (empty_weights, "E0803", "the weights cannot be read"),
         (noise, "E0803", "the weights cannot be read"),
         (config_is_no_json, "E0803", "it is not JSON"),
-        (config_is_a_list, "E0803", "it is not JSON object"),
+        (config_is_a_list, "E0803", "it is not a JSON object"),
         (broken_tokenizer, "E0803", "the tokenizer cannot be read"),
         (escaping_index, "E0803", "not a safetensors file of this folder"),
         (broken_index, "E0803", "index.json` cannot be read"),

@@ -90,7 +90,7 @@ def test_marks_have_to_come_back_as_they_are() -> None:
     assert found.message == (
         "the model's tokenizer cannot write `<thought> so`, which is the model's `think.open`: it reads `<unk> so`"
     )
-    assert found.notes == ("marks that it has: </think>, <eos>, <pad>, <think>, <unk>",)
+    assert found.notes == ("the tokenizer's marks: </think>, <eos>, <pad>, <think>, <unk>",)
 
 
 def test_a_tokenizer_that_drops_what_it_does_not_know_is_found_out() -> None:
@@ -142,17 +142,17 @@ BEYOND: dict[str, tuple[dict[str, Any], str]] = {
     "a step of no kind": (_steps({"type": "Sorcery"}), "cannot be used"),
     "a table as long as its last token": (
         {"model": {"type": "WordLevel", "vocab": {"a": 4 * 10**9, "<unk>": 0}, "unk_token": "<unk>"}},
-        "a token is number 4,000,000,000",
+        "a token has the id 4,000,000,000",
     ),
     "an added token far away": (
         {"added_tokens": [{"id": 2**32 - 1, "content": "<x>"}]},
-        "a token is number 4,294,967,295",
+        "a token has the id 4,294,967,295",
     ),
 }
 BESIDE = {
     "[" * 100_000: "it is nested too deeply",
     "\ufeff{}": "it is not JSON",
-    "[1]": "it is no JSON object",
+    "[1]": "it is not a JSON object",
     '{"model_max_length": ' + "9" * 5000 + "}": "thousands of digits",
     json.dumps({"extra_special_tokens": {str(n): str(n) for n in range(20_000)}}): "more than 16,384",
     json.dumps({"a": "b" * (1 << 24)}): "more than 16,777,216 bytes",
@@ -274,7 +274,7 @@ def test_a_tokenizer_that_hangs_at_a_later_text_ends_with_its_name(
     assert encode(tokenizer, "What is 1") == (5, 6, 7)
     assert decode(tokenizer, [5, 6, 7]).split()
     monkeypatch.setattr(tokenizer_module, "TOKENIZER_SECONDS", 0.1)
-    with pytest.raises(Problem, match=r"it was at a text of .* for more than 0\.1 s") as caught:
+    with pytest.raises(Problem, match=r"a text of .* took more than 0\.1 s") as caught:
         encode(tokenizer, "a" * 1000) if part == "encode" else decode(tokenizer, [8])
     (refusal,) = caught.value.diagnostics
     assert (refusal.code, refusal.where) == ("E0803", str(folder))
@@ -287,7 +287,7 @@ def test_several_texts_have_the_time_of_one(folder: Path, monkeypatch: pytest.Mo
     step = {"pre_tokenizer": {"type": "Sequence", "pretokenizers": splits}}
     tokenizer = load_tokenizer(changed(folder, step))
     monkeypatch.setattr(tokenizer_module, "TOKENIZER_SECONDS", 0.1)
-    with pytest.raises(Problem, match=r"it was at a text of 1,000 for more than 0\.1 s") as caught:
+    with pytest.raises(Problem, match=r"a text of 1,000 characters took more than 0\.1 s") as caught:
         encode_all(tokenizer, [*["What"] * 100, "a" * 1000])
     assert caught.value.diagnostics[0].code == "E0803"
 

@@ -246,7 +246,7 @@ def test_too_far_apart_stops_before_anything_changes(old):
     (told,) = caught.value.diagnostics
     assert (told.code, told.where) == ("E0936", "step 7")
     assert "`mismatch_limit` is 1.05" in told.message
-    assert "nats a token" in told.notes[0]
+    assert "nats per token" in told.notes[0]
     assert all(torch.equal(value, before[name]) for name, value in own.model.state_dict().items())
     near = experience(own.model)
     update(own, batch_of(score(near, ours)), ours, 5, 0)
