@@ -58,9 +58,7 @@ def test_answers_drawn_from_no_numbers(place: Place, checkpoint: Path) -> None:
 def test_a_reward_that_is_no_number(place: Place) -> None:
     own = "reward own {\n  len(y) / (len(y) - 5 tokens)\n}\n"
     place.write(SPEC.replace("= outcome", "= own").replace("\nexperiment", f"\n{own}\nexperiment"))
-    refused(
-        place.run(), "E0307", "tiny.reo:38:12", "this may divide by zero", "divide only where it is not 0"
-    )
+    refused(place.run(), "E0307", "tiny.reo:38:12", "this may divide by zero", "divide only if it is not 0")
     assert not (place.folder / ".reodsl").exists()
 
 

@@ -39,7 +39,7 @@ SUM = (
     "divide a length by another to get a plain number: `len(y) / max(len(z) for z in group)`, "
     "or by a number: `… / 1 token`"
 )
-VALUES = "end it in one expression such as `correct(y)`, or in one `dense` line"
+VALUES = "end it with one expression such as `correct(y)`, or with one `dense` line"
 PYTHON = "write `{` here, and `}` behind the block: indentation means nothing"
 
 
@@ -287,7 +287,7 @@ PYTHON = "write `{` here, and `}` behind the block: indentation means nothing"
             "correct(y)\n  - cost * len(y) / 128 tokens",
             "E0313",
             "-",
-            "to go on in the next line, put the whole value in ( )",
+            "to continue an expression in the next line, put it in ( )",
         ),
         (EXPLAINED, "correct(y)\n  cost", "E0313", "cost", VALUES),
         (

@@ -91,7 +91,7 @@ def constant(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
     def noted(body: FormulaScope, expr: tree.Expr) -> TypedExpr:
         value = typed(body, expr)
         moves = any(isinstance(each, (tree.Name, tree.Comprehension)) for each in tree.walk(expr))
-        if not value.constant and value.low == value.high and moves:
+        if not value.is_constant and value.low == value.high and moves:
             still[expr.span.path] += 1
         return value
 

@@ -1,4 +1,4 @@
-"""Type the body of a reward: its lets, and one value, one dense line, or parts; warn where it teaches nothing."""
+"""Type the body of a reward: its lets, and one value, one dense line, or parts; warn if nothing can be learnt."""
 
 from __future__ import annotations
 
@@ -69,12 +69,12 @@ RESERVED = {
     "y": "the response",
     "x": "the question",
     "group": "a question's responses",
-    "ref": "those of the reference model",
+    "ref": "the reference model's responses",
     "monitor": "the responses to the monitor set",
     "batch": "all responses of the step",
 }
 COPY_COST = 6
-"""The further cost of a name that is kept: a copy takes 100 bytes for each."""
+"""How much more work a name costs that is copied for a local function: a copy takes 100 bytes for each name."""
 
 
 @dataclass(slots=True)
@@ -84,7 +84,7 @@ class TypedReward:
     split: Record | None
     """The splits of responses; None without splits, or if a parameter they depend on has no argument."""
     uses: set[str]
-    """The needs in training: `group`, `ref`, `forced`, `teacher` and the like."""
+    """What training needs for the reward: `group`, `ref`, `forced`, `teacher` and the like."""
     cuts: list[tuple[TypedExpr, Span]]
     """The cuts of responses: the number of tokens, and the span."""
     lets: list[NamedValue] = field(default_factory=list)
@@ -117,14 +117,19 @@ def type_reward(
     span: Span | None = None,
     limits: ResponseLimits | None = None,
 ) -> TypedReward | None:
-    """Return a reward typed, or None if it is wrong, which is reported.
+    """Type a reward: find units, ranges of values and mistakes, which are reported.
+
+    The result is memoized, except for a call with `limits`.
 
     Args:
         ctx: The evaluation.
         record: The reward with its arguments.
-        symbolic: Whether a parameter without an argument may have any value in its range, and is no error.
+        symbolic: Whether a parameter without an argument may have any value in its range, and is not an error.
         span: The use of the reward, at which a missing argument is an error.
-        limits: The limits of responses at one use; with limits the reward is typed anew.
+        limits: The limits of responses where the reward is used; None for any responses.
+
+    Returns:
+        The typed reward, or None if it is wrong.
     """
 
     def read() -> TypedReward:
@@ -145,7 +150,7 @@ class TypedMeasure:
 
     @property
     def nodes(self) -> Iterator[Node]:
-        """Yield all expressions of the measure."""
+        """Yield every expression of the measure, from its `let`s and its value."""
         for value in (*(let.value for let in self.lets), self.value.data):
             yield from walk_expression(value)
 
@@ -153,7 +158,17 @@ class TypedMeasure:
 def type_measure(
     ctx: Context, record: Definition, *, symbolic: bool = False, span: Span | None = None
 ) -> TypedMeasure | None:
-    """Return a measure typed, or None if it is wrong, which is reported; arguments are as for `type_reward`."""
+    """Type a measure, a number that a study computes from the responses of an arm; mistakes are reported.
+
+    Args:
+        ctx: The evaluation.
+        record: The measure with its arguments.
+        symbolic: Whether a parameter without an argument may have any value in its range, and is not an error.
+        span: The use of the measure, at which a missing argument is an error.
+
+    Returns:
+        The typed measure, or None if it is wrong.
+    """
 
     def read() -> TypedMeasure:
         env, scope = make_environment(ctx, record, Names(responses={}), symbolic=symbolic, span=span)
@@ -172,7 +187,7 @@ def type_measure(
         if not values or not any(
             isinstance(node, (StepStatistic, Variable)) for node in walk_expression(values[0].data)
         ):
-            hint = "end it in a number of means: `mean(correct(z) for z in arm)`"
+            hint = "end it with a formula of means: `mean(correct(z) for z in arm)`"
             name = record.item.name
             ctx.fail("E0313", f"the measure `{name.name}` measures no responses", name.span, help=hint)
         return TypedMeasure(tuple(lets), values[0])
@@ -183,7 +198,21 @@ def type_measure(
 def _type_body(
     ctx: Context, reward: Definition, env: Names, scope: Scope, limits: ResponseLimits
 ) -> TypedReward:
-    """Return the body of a reward typed, after its value is checked: it varies, and asks whether answers are right."""
+    """Type the lines of a reward's body, and check the whole reward.
+
+    It must have exactly one value, read all its `let`s, depend on the response, and cut responses at budgets
+    that are known before grading.
+
+    Args:
+        ctx: The evaluation.
+        reward: The reward.
+        env: The names of its parameters.
+        scope: The arguments, as the file's expressions read them.
+        limits: The limits of responses.
+
+    Raises:
+        NoValue: The reward is wrong, which was reported.
+    """
     item = reward.item
     line_kinds = {
         line.name.name: (line.kind.name if isinstance(line, tree.Decl) else "let", line.name.span)
@@ -192,38 +221,44 @@ def _type_body(
     }
     body = FormulaScope(ctx, scope, env, limits=limits, line_kinds=line_kinds)
     find_splits(body, reward.body)
-    reading = TypedReward(body.splits.record, body.uses, body.cuts, fields=body.fields)
+    typed = TypedReward(body.splits.record, body.uses, body.cuts, fields=body.fields)
     for line in reward.body.items:
         try:
-            _read_item(body, line, reading, last=line is reward.body.items[-1])
+            _read_item(body, line, typed, is_last=line is reward.body.items[-1])
         except NoValue:
-            reading.is_sound = False
-    if len(reading.ends) != 1:
-        count = len(reading.ends)
+            typed.is_sound = False
+    if len(typed.ends) != 1:
+        count = len(typed.ends)
         ctx.fail(
             "E0313",
             f"the reward `{item.name.name}` has {count or 'no'} value{'s' if count > 1 else ''}",
-            reading.ends[1] if count > 1 else item.name.span,
+            typed.ends[1] if count > 1 else item.name.span,
             "a second value" if count > 1 else "no value",
-            help="to go on in the next line, put the whole value in ( )"
-            if count > 1 and any(map(_continues, reward.body.items))
-            else "end it in one expression such as `correct(y)`, or in one `dense` line",
+            help="to continue an expression in the next line, put it in ( )"
+            if count > 1 and any(map(_begins_with_sign, reward.body.items))
+            else "end it with one expression such as `correct(y)`, or with one `dense` line",
         )
-    if not reading.is_sound:
+    if not typed.is_sound:
         raise NoValue
     report_unread(ctx, reward)
-    lets = {let.name: let.value for let in reading.lets}
-    report_constant(ctx, item.name.name, reading.values, lets)
-    report_blind(ctx, item.name.name, reading.values, lets)
-    _require_known_cuts(body, reading.lets)
-    return reading
+    lets = {let.name: let.value for let in typed.lets}
+    report_constant(ctx, item.name.name, typed.values, lets)
+    report_blind(ctx, item.name.name, typed.values, lets)
+    _require_known_cuts(body, typed.lets)
+    return typed
 
 
 def _require_known_cuts(body: FormulaScope, lets: Sequence[NamedValue]) -> None:
-    """Check that no cut depends on whether answers are right.
+    """Check that the cuts of responses do not depend on whether answers are right, or report E0312.
+
+    All cut responses are graded together, so cuts must be known before grading.
+
+    Args:
+        body: The formula with its cuts.
+        lets: The `let`s of the reward, in order.
 
     Raises:
-        NoValue: A cut does, which was reported.
+        NoValue: A cut depends on a verdict, which was reported.
     """
     graded = set[str]()
     for let in lets:
@@ -233,15 +268,21 @@ def _require_known_cuts(body: FormulaScope, lets: Sequence[NamedValue]) -> None:
         if _is_graded(cut.data, graded):
             body.ctx.fail(
                 "E0312",
-                "a response is cut at a place that depends on whether answers are right",
+                "where a response is cut depends on whether answers are right",
                 span,
-                "known once all is graded",
-                help="cut at budgets, lengths and given numbers, and let a verdict choose: `… if correct(y) else …`",
+                "known only after grading",
+                help="cut at budgets, lengths and constants, and choose a value by the verdict: `… if correct(y) else …`",
             )
 
 
 def _is_graded(value: IR | Node, graded: Container[str], fixed: frozenset[str] = frozenset()) -> bool:
-    """Return whether a value depends on an answer of the step: a `graded` let, or a response that is not `fixed`."""
+    """Return whether a value depends on the grading of the current step's answers.
+
+    Args:
+        value: A node of an expression.
+        graded: The names of `let`s that depend on grading.
+        fixed: The variables over responses that were graded before: of the reference model or earlier steps.
+    """
     match value:
         case ForcedAnswer() | CutAnswer() | PythonTerm() | TokenRun():
             return True
@@ -256,16 +297,22 @@ def _is_graded(value: IR | Node, graded: Container[str], fixed: frozenset[str] =
     return any(_is_graded(child, graded, fixed) for child in parts_of(value))
 
 
-def _continues(item: tree.BlockItem) -> bool:
-    """Return whether a line begins with a sign, as if it continued the line above."""
+def _begins_with_sign(item: tree.BlockItem) -> bool:
+    """Return whether a line of a reward begins with `+` or `-`, as if it continued the line above."""
     first = item.expr if isinstance(item, tree.ExprStatement) else None
     while isinstance(first, tree.Binary):
         first = first.left
     return isinstance(first, tree.Unary)
 
 
-def _read_item(body: FormulaScope, item: tree.BlockItem, reward: TypedReward, *, last: bool) -> None:
-    """Add a line of the body to `reward`.
+def _read_item(body: FormulaScope, item: tree.BlockItem, reward: TypedReward, *, is_last: bool) -> None:
+    """Type a line of a reward's body, and add the result to `reward`.
+
+    Args:
+        body: The names and facts so far, to which a definition is added.
+        item: The line.
+        reward: The typed reward so far.
+        is_last: Whether this is the last line, where the value is expected.
 
     Raises:
         NoValue: The line is wrong, which was reported.
@@ -288,8 +335,8 @@ def _read_item(body: FormulaScope, item: tree.BlockItem, reward: TypedReward, *,
         case tree.Assignment(name=tree.Ident(name), op="="):
             body.env.invalid.add(name)
             hint = f"write `let {name} = …`"
-            if last and not reward.ends:
-                # It is meant as the value, which is then not missed as well.
+            if is_last and not reward.ends:
+                # The line is meant as the value: a missing value is not a second mistake.
                 reward.ends.append(item.span)
                 hint = f"leave out `{name} =`: the value of a reward has no name"
             body.ctx.fail("E0313", "a reward holds `let`s and one value", item.span, help=hint)
@@ -303,34 +350,35 @@ def _read_item(body: FormulaScope, item: tree.BlockItem, reward: TypedReward, *,
 
 
 def _is_free(body: FormulaScope, name: tree.Ident, *scopes: Container[str]) -> bool:
-    """Return whether a name means nothing else in a reward, and report it if it does."""
-    free = is_own_name(body.ctx, name)
+    """Return whether a new name is neither reserved nor in one of `scopes`, and report a name that is."""
+    is_free = is_own_name(body.ctx, name)
     if any(name.name in scope for scope in scopes):
         _report_duplicate(body.ctx, name)
-        free = False
-    return free
+        is_free = False
+    return is_free
 
 
 def _report_duplicate(ctx: Context, name: tree.Ident) -> None:
+    """Report that a name is defined twice."""
     ctx.report(describe_duplicate(name.name, name.span, None, "give it another name"))
 
 
 def _define_function(body: FormulaScope, item: tree.Let) -> None:
-    """Add a function of the body to its names; calls type it.
+    """Add a local function, `let f(a) = …`, to the names of the body; its value is typed at each call.
 
     Raises:
-        NoValue: A name means something else, which was reported.
+        NoValue: The name of the function or of a parameter is taken, which was reported.
     """
     env, name = body.env, item.name.name
     params = item.params or ()
-    free = _is_free(body, item.name, env.values, env.other_params, env.functions, FUNCTIONS)
+    is_free = _is_free(body, item.name, env.values, env.other_params, env.functions, FUNCTIONS)
     seen: set[str] = set()
     for param in params:
         if param.name in seen or param.name in ("x", "group", "ref"):
             _report_duplicate(body.ctx, param)
-            free = False
+            is_free = False
         seen.add(param.name)
-    # What it may use is kept as it is here, until the reward is read.
+    # The function may use the names that are defined above it, so that these are copied.
     body.ctx.charge(item.name.span, NAME_STEPS * COPY_COST * env.size)
     closure = replace(
         env,
@@ -340,12 +388,12 @@ def _define_function(body: FormulaScope, item: tree.Let) -> None:
         functions=dict(env.functions),
     )
     env.functions[name] = LocalFunction(name, params, item.value, closure)
-    if not free:
+    if not is_free:
         raise NoValue
 
 
 def define_let(body: FormulaScope, item: tree.Let, lets: list[NamedValue]) -> None:
-    """Add a `let` to the names of the body.
+    """Type a `let`, and add it to the names of the body and to `lets` as `let1`, `let2` and so on.
 
     Raises:
         NoValue: The value or the name is wrong, which was reported.
@@ -355,19 +403,22 @@ def define_let(body: FormulaScope, item: tree.Let, lets: list[NamedValue]) -> No
         _define_function(body, item)
         return
     value = attempt(partial(type_expression, body, item.value))
-    free = _is_free(body, item.name, env.values, env.other_params)
+    is_free = _is_free(body, item.name, env.values, env.other_params)
     if value is None:
         env.invalid.add(name)
         raise NoValue
     canonical = f"let{len(lets) + 1}"
     env.values[name] = name_value(body, canonical, value)
     lets.append(NamedValue.model_construct(name=canonical, value=value.data, written=name))
-    if not free:
+    if not is_free:
         raise NoValue
 
 
 def _define_track(body: FormulaScope, item: tree.Decl, reward: TypedReward) -> None:
-    """Add a track to the names of the body; it is computed before the step's responses.
+    """Type a track, and add it to the names of the body and to the reward.
+
+    A track is a number that changes from step to step. It is computed before a step samples responses, so that
+    it reads only earlier steps, the monitor set, or the number of steps.
 
     Raises:
         NoValue: The track is wrong, which was reported.
@@ -379,8 +430,8 @@ def _define_track(body: FormulaScope, item: tree.Decl, reward: TypedReward) -> N
         body.ctx.fail("E0313", "a track is one number", item.span, help=hint)
     inner = replace(body, env=replace(env.before_responses(), invalid={*env.invalid}), track=name)
     value, start = attempt(partial(_type_track, inner, item.value)) or (None, None)
-    free = _is_free(body, item.name, env.values, env.other_params, env.functions)
-    free = free and is_own_name(body.ctx, item.name, {STEP: "the number of steps that are done"})
+    is_free = _is_free(body, item.name, env.values, env.other_params, env.functions)
+    is_free = is_free and is_own_name(body.ctx, item.name, {STEP: "the number of finished steps"})
     if value is None:
         env.invalid.add(name)
         raise NoValue
@@ -388,22 +439,26 @@ def _define_track(body: FormulaScope, item: tree.Decl, reward: TypedReward) -> N
         env.invalid.add(name)
         body.ctx.fail(
             "E0313",
-            f"the track `{name}` does not move",
+            f"the track `{name}` has the same value at every step",
             item.span,
             help=f"write `let {name} = …`, or let it run over `{OVER_STEPS}`, over `monitor`, or use `step`",
         )
     env.values[name] = TypedExpr(
-        Variable(name=f"{TRACK}{name}"), value.unit, value.low, value.high, value.condition
+        Variable(name=f"{TRACK}{name}"), value.unit, value.low, value.high, value.is_condition
     )
     reward.tracks.append(Track.model_construct(name=name, value=value.data, start=start and start.data))
-    if not free:
+    if not is_free:
         raise NoValue
 
 
 def _type_track(body: FormulaScope, expr: tree.Expr) -> tuple[TypedExpr, TypedExpr | None]:
-    """Return the number of a track, and its start if it reads the step before.
+    """Type the value of a track, which with a `start` may read its own value at the previous step.
 
-    Its range is what its bounds leave of any previous number, since no previous value lies outside.
+    Such a track is typed twice: first for any previous value, which shows the range that its bounds allow, then
+    for previous values in this range.
+
+    Returns:
+        (the value, the value of `start` or None).
 
     Raises:
         NoValue: The track is wrong, which was reported.
@@ -418,14 +473,15 @@ def _type_track(body: FormulaScope, expr: tree.Expr) -> tuple[TypedExpr, TypedEx
         hint = f"take `{last}` out" if len(starts) > 1 else "write `start: 0`"
         fail(body, "E0310", "a track has one start", starts[-1], hint)
     start = type_expression(body, start_arg.value)
-    moved = replace(expr, args=tuple(arg for arg in expr.args if arg is not start_arg))
+    update = replace(expr, args=tuple(arg for arg in expr.args if arg is not start_arg))
 
     def type_from(low: float, high: float, ctx: Context, unit: Dimension = start.unit) -> TypedExpr:
+        """Return the value of the track if its previous value is from `low` to `high`."""
         previous = TypedExpr(Variable(name=f"{TRACK}{name}"), unit, low, high)
-        return type_expression(replace(body, ctx=ctx, env=body.env.with_value(name, previous)), moved)
+        return type_expression(replace(body, ctx=ctx, env=body.env.with_value(name, previous)), update)
 
     widest = attempt(partial(type_from, -INF, INF, body.ctx.trial()))
-    for unit in (TOKENS, STEPS) if widest is None and start.unit == PLAIN and start.constant else ():
+    for unit in (TOKENS, STEPS) if widest is None and start.unit == PLAIN and start.is_constant else ():
         inner = attempt(partial(type_from, -INF, INF, body.ctx.trial(), unit))
         if inner is not None and inner.unit == unit:
             message = f"the track `{name}` is {describe_unit(unit)}, and its start is a plain number"
@@ -434,16 +490,18 @@ def _type_track(body: FormulaScope, expr: tree.Expr) -> tuple[TypedExpr, TypedEx
             fail(body, "E0302", message, start_arg, f"give it its unit: `start: {amount}`", edits)
     low, high = widest.interval if widest is not None else (-INF, INF)
     value = type_from(min(low, start.low), max(high, start.high), body.ctx)
-    check_unit(body, start, value, start_arg.span, moved.span, "`start`")
+    check_unit(body, start, value, start_arg.span, update.span, "`start`")
     names = [variable.name for variable in values_of(value.data, Variable)]
     if not any(variable == TRACK + name or variable.startswith(METRIC) for variable in names):
         hint = f"read `{name}`, its value at the step before, or a metric above it, or take `start` out"
-        fail(body, "E0310", f"the track `{name}` reads nothing of the step before", start_arg, hint)
+        fail(body, "E0310", f"the track `{name}` reads no value of the step before", start_arg, hint)
     return replace(value, low=min(value.low, start.low), high=max(value.high, start.high)), start
 
 
 def _define_metric(body: FormulaScope, item: tree.Decl, reward: TypedReward) -> None:
-    """Add a logged number of any unit; tracks below it can read its mean at the step before.
+    """Type a metric, a number that training logs for each response, and add it to the body and the reward.
+
+    A metric may have any unit. Tracks below it may read its mean over the previous step.
 
     Raises:
         NoValue: The metric is wrong, which was reported.
@@ -464,7 +522,11 @@ def _define_metric(body: FormulaScope, item: tree.Decl, reward: TypedReward) -> 
 
 
 def let_units(ctx: Context, record: Definition) -> dict[Span, Dimension]:
-    """Return the units of the values that a body's `let`s name, by the spans of the names, for any arguments."""
+    """Return the unit of each `let` of a reward or a selection, for any arguments of its parameters.
+
+    Returns:
+        Units by the spans of the names; without local functions and wrong `let`s.
+    """
     lets, units = list[NamedValue](), dict[Span, Dimension]()
     with suppress(NoValue):
         env, scope = make_environment(ctx, record, Names(), symbolic=True)
@@ -479,7 +541,9 @@ def let_units(ctx: Context, record: Definition) -> dict[Span, Dimension]:
 
 
 def _read_value(body: FormulaScope, expr: tree.Expr, reward: TypedReward) -> None:
-    """Type the value of a complete response, or the parts whose sum it is.
+    """Type the value of a complete response and add it to the reward.
+
+    A sum of calls of `z(…)` becomes parts, each normalised separately; another expression is the outcome.
 
     Raises:
         NoValue: The value is wrong, which was reported.
@@ -490,13 +554,16 @@ def _read_value(body: FormulaScope, expr: tree.Expr, reward: TypedReward) -> Non
     value = type_expression(body, expr)
     reward.outcome = value.data
     reward.values.append((value, expr.span))
-    # After an error elsewhere the unit may follow from it.
+    # After an error in another line, a wrong unit may be its consequence.
     if reward.is_sound:
         _check_plain(body, value, expr.span)
 
 
 def report_unread(ctx: Context, reward: Definition) -> None:
-    """Report W0201: `let`s, tracks and parameters that nothing in a reward or a selection reads."""
+    """Report W0201 for each `let`, track and parameter that nothing in a reward, measure or selection reads.
+
+    Each body is checked once, however often it is typed.
+    """
     item = reward.item
     if ctx.is_trial or item.name.span in ctx.visited_bodies:
         return
@@ -506,7 +573,7 @@ def report_unread(ctx: Context, reward: Definition) -> None:
     for line in reward.body.items:
         if isinstance(line, tree.Decl) and line.kind.name == "track":
             named.append(("track", line.name))
-            # What reads itself alone is read by nothing.
+            # A track that only its own line reads is not used.
             counts[line.name.name] -= _count_names(line)[line.name.name]
     named += [("parameter", param.name) for param in item.params or ()]
     for noun, name in named:
@@ -518,11 +585,12 @@ def report_unread(ctx: Context, reward: Definition) -> None:
 
 
 def _count_names(node: tree.BraceBlock | tree.Decl) -> Counter[str]:
+    """Return how often each name occurs in the expressions of a block or a line."""
     return Counter(name.name for name in walk(node) if isinstance(name, tree.Name))
 
 
 def _type_dense(body: FormulaScope, line: tree.Dense) -> TypedExpr:
-    """Return the value of a `dense` line.
+    """Return the typed value of a `dense` line, which a response earns at each split (token budget) `L`.
 
     Raises:
         NoValue: The splits or the value are wrong, which was reported.
@@ -537,13 +605,14 @@ def _type_dense(body: FormulaScope, line: tree.Dense) -> TypedExpr:
 
 
 def _check_plain(body: FormulaScope, value: TypedExpr, span: Span) -> None:
+    """Check that the value of a reward has no unit, or report E0302 and raise `NoValue`."""
     if value.unit != PLAIN:
         refuse_unit(body, f"a reward is a plain number, and this is {describe_unit(value.unit)}", value, span)
 
 
 @dataclass(frozen=True, slots=True)
 class Term:
-    """A term of a sum of `z(…)`."""
+    """A term of a reward that is a sum of normalised parts, such as `- 0.5 * z(len(y))`."""
 
     weight: tree.Expr | None
     """The factor as written; None for 1."""
@@ -554,16 +623,22 @@ class Term:
 
 
 def split_terms(expr: tree.Expr) -> list[Term]:
-    """Return the terms of a sum of `z(…)`, each perhaps multiplied by a number; empty for any other expression."""
+    """Return the terms of a sum of `z(…)` and `NUMBER * z(…)`; empty for any other expression."""
     terms: list[Term] = []
-    return terms if _collect(expr, False, terms) else []
+    return terms if _collect_terms(expr, False, terms) else []
 
 
-def _collect(expr: tree.Expr, negative: bool, terms: list[Term]) -> bool:
-    """Append the terms of a sum to `terms`, and return whether all are calls of `z`."""
+def _collect_terms(expr: tree.Expr, negative: bool, terms: list[Term]) -> bool:
+    """Append the terms of a sum to `terms`, and return whether all are calls of `z`.
+
+    Args:
+        expr: The sum, or one term of it.
+        negative: Whether the sum is subtracted.
+        terms: The terms found so far, which are added to.
+    """
     if isinstance(expr, tree.Binary) and expr.op in "+-":
         right = negative != (expr.op == "-")
-        return _collect(expr.left, negative, terms) and _collect(expr.right, right, terms)
+        return _collect_terms(expr.left, negative, terms) and _collect_terms(expr.right, right, terms)
     match expr:
         case tree.Binary(op="*", right=tree.Call(function=tree.Name("z")) as call):
             terms.append(Term(expr.left, negative, call))
@@ -577,7 +652,13 @@ def _collect(expr: tree.Expr, negative: bool, terms: list[Term]) -> bool:
 def type_parts(
     body: FormulaScope, terms: list[Term], values: list[tuple[TypedExpr, Span]], lets: Lets
 ) -> tuple[Part, ...]:
-    """Type the parts of a reward, and append their measures to `values`.
+    """Type the normalised parts of a reward.
+
+    Args:
+        body: The names and facts of the reward.
+        terms: The terms of the sum.
+        values: The list to which the normalised expressions are appended, with their spans.
+        lets: The `let`s of the reward, by name.
 
     Raises:
         NoValue: A part is wrong, which was reported.
@@ -586,7 +667,13 @@ def type_parts(
 
 
 def _type_part(body: FormulaScope, term: Term, values: list[tuple[TypedExpr, Span]], lets: Lets) -> Part:
-    """Return a part typed; its weight must be equal for all responses of a question."""
+    """Return a typed part of a reward: what `z(…)` normalises, its weight, and the tokens that earn it.
+
+    The weight must be equal for all responses to a question, since it multiplies normalised numbers.
+
+    Raises:
+        NoValue: The part is wrong, which was reported.
+    """
     weight: float | Expression = -1.0 if term.negative else 1.0
     if term.weight is not None:
         value = type_expression(body, term.weight)
@@ -595,36 +682,42 @@ def _type_part(body: FormulaScope, term: Term, values: list[tuple[TypedExpr, Spa
             fail(body, "E0302", message, term.weight, "divide it by a constant of its unit")
         if varies(value.data, lets):
             message = "the weight of a part differs between the responses of a question"
-            hint = "move what is of the response into `z(…)`; numbers, tracks and statistics stay before it"
+            hint = "move measures of the response into `z(…)`; numbers, tracks and statistics stay before `z`"
             fail(body, "E0301", message, term.weight, hint)
         if term.negative:
             value = negate(value)
-        weight = value.low if value.constant else value.data
+        weight = value.low if value.is_constant else value.data
     first, *rest = term.call.args or (None,)
     if first is None or first.name is not None or isinstance(first.value, (tree.Binding, tree.Comprehension)):
-        fail(body, "E0310", "`z` takes what it normalises", term.call, "write `z(correct(y))`")
-    on: Earner = "response"
+        fail(body, "E0310", "`z` takes the number to normalise", term.call, "write `z(correct(y))`")
+    earner: Earner = "response"
     for arg in rest:
         match arg:
             case tree.Arg(
                 name=tree.Ident("on"),
                 value=tree.Name("response" | "prefix" | "thinking" | "solution" as word),
             ):
-                on = word
+                earner = word
             case _:
-                hint = "write `on: prefix`, `on: thinking` or `on: solution`"
-                fail(body, "E0310", "`z` takes one thing more: whose tokens earn it", arg, hint)
-    if on != "response":
-        body.uses.add("prefix" if on == "prefix" else "phases")
+                hint = "write which tokens earn the part: `on: prefix`, `on: thinking` or `on: solution`"
+                fail(body, "E0310", "besides a number, `z` takes only `on`", arg, hint)
+    if earner != "response":
+        body.uses.add("prefix" if earner == "prefix" else "phases")
     measured = type_expression(body, first.value)
     if measured.unit != PLAIN:
         refuse_unit(body, "a part of a reward is a plain number", measured, first.value.span)
     values.append((measured, first.span))
-    return Part.model_construct(value=measured.data, weight=weight, on=on)
+    return Part.model_construct(value=measured.data, weight=weight, on=earner)
 
 
 def is_own_name(ctx: Context, name: tree.Ident, reserved: Mapping[str, str] = RESERVED) -> bool:
-    """Return whether a name of a `let`, a track or a parameter is not `reserved`, and report it if it is."""
+    """Return whether a `let`, track or parameter may have a name, and report E0208 for a reserved name.
+
+    Args:
+        ctx: The evaluation.
+        name: The new name.
+        reserved: The names that have a meaning in every formula, with the meaning for the message.
+    """
     if name.name not in reserved:
         return True
     ctx.error(
@@ -640,7 +733,17 @@ def is_own_name(ctx: Context, name: tree.Ident, reserved: Mapping[str, str] = RE
 def make_environment(
     ctx: Context, definition: Definition, env: Names, *, symbolic: bool, span: Span | None = None
 ) -> tuple[Names, Scope]:
-    """Return the names of a reward's or a selection's parameters, and the scope of its arguments.
+    """Add the parameters of a reward, measure or selection to its names, with arguments or defaults as values.
+
+    Args:
+        ctx: The evaluation.
+        definition: The reward, measure or selection with its arguments.
+        env: The names so far, which are added to.
+        symbolic: Whether a parameter without an argument may have any value in its range, and is not an error.
+        span: The use of the definition, at which a missing argument is an error.
+
+    Returns:
+        (the names, the scope in which the file's expressions read the arguments).
 
     Raises:
         NoValue: An argument is missing or wrong, which was reported.
@@ -666,7 +769,7 @@ def make_environment(
             else:
                 env.other_params[name] = value
         elif symbolic:
-            _define_open(ctx, definition, param, env)
+            _define_unbound(ctx, definition, param, env)
         else:
             ctx.error(
                 "E0310",
@@ -682,8 +785,8 @@ def make_environment(
     return env, Scope(definition.module).inner(scope_names)
 
 
-def _define_open(ctx: Context, definition: Definition, param: tree.ParamDecl, env: Names) -> None:
-    """Add a parameter without an argument to the names, with the range of its declaration."""
+def _define_unbound(ctx: Context, definition: Definition, param: tree.ParamDecl, env: Names) -> None:
+    """Add a parameter without an argument to the names; a number has the range of its declaration."""
     type_ = attempt(partial(read_type, ctx, param.type))
     low, high = float("-inf"), float("inf")
     if isinstance(type_, Num):
@@ -694,9 +797,9 @@ def _define_open(ctx: Context, definition: Definition, param: tree.ParamDecl, en
                 numbers = [float(end.data.number) for end in ends if isinstance(end.data, Quantity)]
                 if len(numbers) == 2:
                     low, high = numbers
-        # No name of the language begins so.
-        open_name = Variable(name=f"?{param.name.name}")
-        env.values[param.name.name] = TypedExpr(open_name, read_unit(type_), low, high, open=True)
+        # No name of the language begins with `?`.
+        variable = Variable(name=f"?{param.name.name}")
+        env.values[param.name.name] = TypedExpr(variable, read_unit(type_), low, high, is_unbound=True)
         env.params[param.name.name] = param
     elif type_ is not None:
         env.other_params[param.name.name] = None
@@ -705,14 +808,22 @@ def _define_open(ctx: Context, definition: Definition, param: tree.ParamDecl, en
 
 
 Lets: TypeAlias = Mapping[str, Expression]
+"""The values of a reward's `let`s, by name."""
 
 
 def report_constant(ctx: Context, name: str, values: Sequence[tuple[TypedExpr, Span]], lets: Lets) -> None:
-    """Report W0301: a reward, or a part of a reward, is the same for every response of a question."""
+    """Report W0301 for each value of a reward that is the same for every response to a question.
+
+    Args:
+        ctx: The evaluation.
+        name: The name of the reward.
+        values: The value, or the normalised parts, with their spans.
+        lets: The `let`s of the reward, by name.
+    """
     for value, span in values:
         if value.low != value.high and varies(value.data, lets):
             continue
-        text = f"always {value.low:g}" if value.low == value.high else "nothing here is of the response `y`"
+        text = f"always {value.low:g}" if value.low == value.high else "does not depend on the response `y`"
         ctx.report(
             warning(
                 "W0301",
@@ -726,7 +837,14 @@ def report_constant(ctx: Context, name: str, values: Sequence[tuple[TypedExpr, S
 
 
 def report_blind(ctx: Context, name: str, values: Sequence[tuple[TypedExpr, Span]], lets: Lets) -> None:
-    """Report W0302: a reward never asks whether an answer is right."""
+    """Report W0302 if a reward depends on the response but never on whether its answer is right.
+
+    Args:
+        ctx: The evaluation.
+        name: The name of the reward.
+        values: The value, or the normalised parts, with their spans.
+        lets: The `let`s of the reward, by name.
+    """
     formulas = [value.data for value, _ in values]
     if (
         not values
@@ -751,7 +869,10 @@ def report_blind(ctx: Context, name: str, values: Sequence[tuple[TypedExpr, Span
 
 
 def varies(data: Expression, lets: Lets) -> bool:
-    """Return whether an expression, through its `let`s, measures the response itself."""
+    """Return whether an expression, or a `let` that it reads, measures the response `y`.
+
+    Such an expression differs between the responses to a question; columns of the question do not.
+    """
     return any(
         isinstance(node, (Length, Correct, ForcedAnswer, CutAnswer, Attribute, PythonTerm, TokenRun))
         and node.of == "y"
@@ -761,34 +882,48 @@ def varies(data: Expression, lets: Lets) -> bool:
 
 
 def cancelled_factors(data: Expression, lets: Lets, over_batch: bool) -> list[Expression]:
-    """Return the factors, except a sign, that multiply all rewards of a question alike, which z-scores cancel.
+    """Return the factors of a reward that are equal for all responses, so that a z-score cancels them.
 
-    `over_batch` asks for factors that are equal for the responses of all questions.
+    Args:
+        data: The expression of the reward.
+        lets: The `let`s of the reward, by name.
+        over_batch: Whether factors must be equal for all questions of a step too, and not only for the
+            responses to one question.
     """
 
-    def is_alike(data: Expression) -> bool:
-        nodes = list(_walk_lets(data, lets))
+    def is_equal_factor(factor: Expression) -> bool:
+        """Return whether a factor is equal for all responses, and more than a sign."""
+        nodes = list(_walk_lets(factor, lets))
         of_split = any(isinstance(node, (Weight, WeightAt, PriorSplit)) or node == _SPLIT for node in nodes)
         of_question = any(isinstance(node, (Aggregate, Attribute)) for node in nodes)
-        sign = isinstance(data, Constant) and abs(data.value) == 1
-        return not (sign or of_split or varies(data, lets) or (over_batch and of_question))
+        is_sign = isinstance(factor, Constant) and abs(factor.value) == 1
+        return not (is_sign or of_split or varies(factor, lets) or (over_batch and of_question))
 
-    return [factor for factor in (_find_factors(data, lets, {}) or {}).values() if is_alike(factor)]
+    return [factor for factor in (_find_factors(data, lets, {}) or {}).values() if is_equal_factor(factor)]
 
 
 Factors: TypeAlias = dict[Expression | int, Expression] | None
-"""Factors that multiply a whole expression; None for 0, of which everything is a factor."""
+"""The factors of an expression, by a key that equal factors share; None for 0, which has every factor."""
 
 
 def _find_factors(data: Expression, lets: Lets, memo: dict[int, Factors]) -> Factors:
-    """Return the factors of an expression; `memo` has the factors of shared expressions by `id`."""
+    """Return the factors of an expression, from `memo` if the same object was split before.
+
+    Args:
+        data: The expression.
+        lets: The `let`s of the reward, by name.
+        memo: The factors found so far, by the `id` of the expression.
+    """
     if id(data) not in memo:
         memo[id(data)] = _split_factors(data, lets, memo)
     return memo[id(data)]
 
 
 def _split_factors(data: Expression, lets: Lets, memo: dict[int, Factors]) -> Factors:
-    """Return the factors of an expression by its operator, as `_find_factors` does."""
+    """Compute the factors of an expression from its operands; `memo` has the factors found so far.
+
+    A product has the factors of both operands; a sum or an `if` has the factors that both operands share.
+    """
     match data:
         case Constant(value=0.0):
             return None
@@ -812,18 +947,18 @@ def _split_factors(data: Expression, lets: Lets, memo: dict[int, Factors]) -> Fa
 
 
 _SPLIT = Variable(name="L")
-"""The split at hand of a `dense` line."""
+"""The current split of a `dense` line."""
 
 
 def _walk_lets(data: Expression, lets: Lets) -> Iterator[IR | Node]:
-    """Yield every node of an expression and of the `let`s that it names, a shared node once."""
-    open_nodes, seen = list[IR | Node]([data]), set[int]()
-    while open_nodes:
-        node = open_nodes.pop()
+    """Yield every node of an expression and of the `let`s that it reads, each node once."""
+    waiting, seen = list[IR | Node]([data]), set[int]()
+    while waiting:
+        node = waiting.pop()
         if id(node) in seen:
             continue
         seen.add(id(node))
         yield node
-        open_nodes += parts_of(node)
+        waiting += parts_of(node)
         if isinstance(node, Variable) and node.name in lets:
-            open_nodes.append(lets[node.name])
+            waiting.append(lets[node.name])

@@ -1,4 +1,4 @@
-"""Hold the words of a reward and the state of typing one: typed expressions, their ranges, and the names in scope."""
+"""Hold the state of typing a formula: typed expressions, the ranges of their values, and the names in scope."""
 
 from __future__ import annotations
 
@@ -37,42 +37,44 @@ from reodsl.syntax import tree
 
 Interval = tuple[float, float]
 Facts: TypeAlias = "Mapping[Expression, ValueRange]"
-"""The ranges that conditions around an expression leave to other expressions."""
+"""What conditions around an expression imply: the possible values of other expressions."""
 
 
 class ValueRange(NamedTuple):
-    """The range that a condition leaves to a value."""
+    """The values that an expression may have if a condition holds."""
 
     low: float = -math.inf
     high: float = math.inf
-    zero: bool = True
+    may_be_zero: bool = True
     """True if the value may be 0."""
 
     @property
-    def empty(self) -> bool:
-        """Return whether no value fits."""
-        return self.low > self.high or (self.low == self.high == 0 and not self.zero)
+    def is_empty(self) -> bool:
+        """Return whether no value is in the range."""
+        return self.low > self.high or (self.low == self.high == 0 and not self.may_be_zero)
 
     def intersect(self, other: ValueRange) -> ValueRange:
-        """Return the range that two conditions leave together."""
-        return ValueRange(max(self.low, other.low), min(self.high, other.high), self.zero and other.zero)
+        """Return the values that are in both ranges: two conditions hold."""
+        return ValueRange(
+            max(self.low, other.low), min(self.high, other.high), self.may_be_zero and other.may_be_zero
+        )
 
     def unite(self, other: ValueRange) -> ValueRange:
-        """Return the range that either of two conditions leaves."""
-        return ValueRange(min(self.low, other.low), max(self.high, other.high), self.zero or other.zero)
+        """Return the smallest range with the values of both ranges: one of two conditions holds."""
+        return ValueRange(
+            min(self.low, other.low), max(self.high, other.high), self.may_be_zero or other.may_be_zero
+        )
 
     def clip(self, low: float, high: float) -> Interval:
-        """Return the part of a range that this range leaves, or the range itself if nothing is left.
+        """Return the values from `low` to `high` that are also in this range.
 
-        Args:
-            low: The lower end of the range.
-            high: The upper end of the range.
+        An end at 0 moves to the next number if 0 is excluded.
 
         Returns:
-            The lower and the upper end.
+            The lower and the upper end; unchanged `low` and `high` if no value is in both ranges.
         """
         bounds = max(low, self.low), min(high, self.high)
-        if not self.zero:
+        if not self.may_be_zero:
             bounds = (
                 math.nextafter(0, math.inf) if bounds[0] == 0 else bounds[0],
                 math.nextafter(0, -math.inf) if bounds[1] == 0 else bounds[1],
@@ -81,7 +83,7 @@ class ValueRange(NamedTuple):
 
 
 def contains_zero(interval: Interval) -> bool:
-    """Return whether an interval contains 0."""
+    """Return whether an interval (low, high) contains 0."""
     return interval[0] <= 0 <= interval[1]
 
 
@@ -100,7 +102,16 @@ def divide(left: Interval, right: Interval) -> Interval:
 
 
 def compare_ranges(op: str, left: Interval, right: Interval) -> Interval:
-    """Return the range of a comparison: (1, 1) if it always holds, (0, 0) if it never does, else (0, 1)."""
+    """Return the possible results of a comparison of two numbers that are known by their intervals.
+
+    Args:
+        op: The operator: `<`, `<=`, `>`, `>=`, `==` or `!=`.
+        left: The interval of the left number.
+        right: The interval of the right number.
+
+    Returns:
+        (1, 1) if the comparison always holds, (0, 0) if it never holds, else (0, 1).
+    """
     if op in (">", ">="):
         return compare_ranges("<" + op[1:], right, left)
     if op == "!=":
@@ -117,6 +128,7 @@ def compare_ranges(op: str, left: Interval, right: Interval) -> Interval:
 
 
 def _times(a: float, b: float) -> float:
+    """Return the product of two ends of intervals, where 0 times infinity is 0."""
     return 0.0 if a == 0 or b == 0 else a * b
 
 
@@ -130,33 +142,33 @@ class TypedExpr:
     data: Expression
     """The expression."""
     unit: Dimension
-    """Its unit."""
+    """The unit of its values, as powers of base units."""
     low: float
-    """The smallest value."""
+    """The smallest value, in base units."""
     high: float
-    """The largest value."""
-    condition: bool = False
-    """True if it is a condition, 1 or 0."""
-    open: bool = False
+    """The largest value, in base units."""
+    is_condition: bool = False
+    """True if the expression is a condition, whose value is 1 or 0."""
+    is_unbound: bool = False
     """True if it is a parameter without an argument, which may have any value in its range."""
 
     @property
     def interval(self) -> Interval:
-        """The range as a pair."""
+        """The smallest and the largest value."""
         return self.low, self.high
 
     @property
-    def constant(self) -> bool:
-        """Return whether it is a known number."""
+    def is_constant(self) -> bool:
+        """Return whether the expression is a known number."""
         return isinstance(self.data, Constant)
 
 
 def make_constant(number: float, unit: Dimension) -> TypedExpr:
-    """Return a known number.
+    """Return a number as a typed expression.
 
     Args:
-        number: The number in base units.
-        unit: Its unit.
+        number: The number, in base units.
+        unit: The unit of the number.
     """
     return TypedExpr(Constant(value=number, unit=dict(unit).get("tokens", 0)), unit, number, number)
 
@@ -174,9 +186,9 @@ class LocalFunction:
 
 @dataclass(slots=True)
 class Names:
-    """The names in a reward.
+    """The names that a formula may use at one line.
 
-    A name that begins with `?` stands for a response of the caller of a function.
+    A name that begins with `?` is a response of the caller, which the body of a local function cannot name.
     """
 
     values: dict[str, TypedExpr] = field(default_factory=dict)
@@ -184,9 +196,9 @@ class Names:
     responses: dict[str, str] = field(default_factory=lambda: {"y": "y"})
     """`y` and variables over responses, by the name in the spec."""
     other_params: dict[str, Value | None] = field(default_factory=dict)
-    """Parameters that are no numbers; None without an argument."""
+    """Parameters that are not numbers; None without an argument."""
     invalid: set[str] = field(default_factory=set)
-    """Names whose line has an error."""
+    """Names that an erroneous line defines."""
     sampled: Mapping[str, str] = field(default_factory=dict)
     """Variables over responses of the reference model (`ref`) or of earlier steps (`history`)."""
     functions: dict[str, LocalFunction] = field(default_factory=dict)
@@ -202,25 +214,31 @@ class Names:
 
     @property
     def size(self) -> int:
-        """Return the number of names; a copy copies all of them."""
+        """Return the number of names, to which the work of a copy is proportional."""
         return len(self.values) + len(self.responses) + len(self.other_params) + len(self.functions)
 
     def with_value(self, name: str, value: TypedExpr) -> Names:
-        """Return these names with another number."""
+        """Return a copy with one more numeric name, or a new value for it."""
         return replace(self, values={**self.values, name: value})
 
     def with_split_variable(self, name: str, value: TypedExpr) -> Names:
-        """Return these names with another variable over splits."""
+        """Return a copy with one more variable over splits (token budgets)."""
         return replace(self, values={**self.values, name: value}, split_count=self.split_count + 1)
 
     def with_response(self, name: str, canonical: str, over: str = "group") -> Names:
-        """Return these names with another response, `canonical` in the result, of `group`, `ref` or `history`."""
+        """Return a copy with one more variable over responses.
+
+        Args:
+            name: The variable in the spec.
+            canonical: The name of the variable in the typed expression.
+            over: What the variable runs over: `group`, `ref` or `history`.
+        """
         sampled = self.sampled
         if over in ("ref", "history"):
             sampled = {**sampled, canonical: over}
         elif canonical in sampled:
             sampled = {name: source for name, source in sampled.items() if name != canonical}
-        # `replace` takes ten times as long, and rewards have statistics by the thousand.
+        # `replace` takes ten times as long, and a reward may have thousands of statistics.
         return Names(
             self.values,
             {**self.responses, name: canonical},
@@ -234,29 +252,33 @@ class Names:
         )
 
     def before_responses(self) -> Names:
-        """Return the names that do not depend on a response: numbers, and functions limited to these numbers."""
-        functions = {key: replace(f, env=f.env._numbers()) for key, f in self.functions.items()}
-        return replace(self._numbers(), functions=functions)
+        """Return a copy with the names that are known before a step samples responses.
 
-    def _numbers(self) -> Names:
+        These are constants, parameters, tracks, and functions whose bodies are limited to such names.
+        """
+        functions = {key: replace(f, env=f.env._keep_numbers()) for key, f in self.functions.items()}
+        return replace(self._keep_numbers(), functions=functions)
+
+    def _keep_numbers(self) -> Names:
+        """Return a copy without responses and without numbers that depend on responses."""
         numbers = {
             key: value
             for key, value in self.values.items()
-            if value.constant
-            or value.open
+            if value.is_constant
+            or value.is_unbound
             or (isinstance(value.data, Variable) and value.data.name.startswith(TRACK))
         }
         return replace(self, values=numbers, responses={})
 
     def names(self) -> list[str]:
-        """Return everything that has a name."""
+        """Return all names that a formula may use here, for suggestions of a similar name."""
         all_names = (*self.values, *self.responses, *self.other_params, *self.functions)
         return [*(name for name in all_names if name[0] != "?"), "group", "batch", "ref", "x"]
 
 
 @dataclass(frozen=True, slots=True)
 class ResponseLimits:
-    """The limits of responses at the use of a reward or a selection."""
+    """The limits of responses where a reward or a selection is used."""
 
     longest: float = INF
     """The longest response, in tokens."""
@@ -271,7 +293,7 @@ class Splits:
     """The splits of a reward: of its `dense` line, else of its first statistic over splits."""
 
     over: tree.Expr | None = None
-    """The expression that names them; None while nothing does."""
+    """The expression that names the splits; None if the reward has no splits."""
     variable: str | None = None
     """The name in the `dense` line."""
     record: Record | None = None
@@ -279,7 +301,7 @@ class Splits:
     high: float = INF
     """The largest split, in tokens."""
     invalid: bool = False
-    """True if they are wrong, which was reported."""
+    """True if the splits are wrong, which was reported."""
 
 
 @dataclass(slots=True)
@@ -295,13 +317,13 @@ class FormulaScope:
     split_name: str | None = None
     """The name of the current split in a `dense` line."""
     uses: set[str] = field(default_factory=set)
-    """The needs in training, as in `TypedReward`."""
+    """What the formula needs in training, as in `TypedReward`."""
     cuts: list[tuple[TypedExpr, Span]] = field(default_factory=list)
     """The cuts of responses: the number of tokens, and the span."""
     fields: dict[str, Span] = field(default_factory=dict)
     """The numbers of a question that it reads, each with its first span."""
     facts: Facts = field(default_factory=dict)
-    """The ranges that conditions around the expression leave."""
+    """What the conditions around the current expression imply."""
     tests: dict[Expression, tuple[Facts, Facts]] = field(default_factory=dict)
     """The facts of each `let` that is a condition, if it holds and if it does not."""
     integers: set[str] = field(default_factory=set)
@@ -315,7 +337,7 @@ class FormulaScope:
     is_measure: bool = False
     """True if the body is a measure's."""
     track: str | None = None
-    """The name of the track at hand; empty in a measure, `BATCH` in a statistic over the batch, else None."""
+    """The track that is typed; empty in a measure, `BATCH` in a statistic over the batch, else None."""
     track_response: str | None = None
     """The response of the track's statistic."""
     splits: Splits = field(default_factory=Splits)
@@ -328,7 +350,10 @@ class FormulaScope:
     """The kind and the span of each line, by its name."""
 
     def within(self, env: Names, facts: Facts | None = None) -> FormulaScope:
-        """Return the same formula with other names, and perhaps other facts; its uses and cuts are shared."""
+        """Return a scope inside this one with other names, and other facts if `facts` is given.
+
+        Both scopes share what they collect, such as uses and cuts.
+        """
         return FormulaScope(
             self.ctx,
             self.scope,
@@ -361,7 +386,15 @@ def fail(
     help: str | None = None,
     edits: Sequence[Edit] = (),
 ) -> NoReturn:
-    """Report an error of a formula.
+    """Report an error of a formula and end its typing.
+
+    Args:
+        body: The formula that is typed.
+        code: The code of the diagnostic.
+        message: What is wrong.
+        node: The syntax node at which to show the error.
+        help: What to write instead.
+        edits: Replacements that an editor can apply to mend the error.
 
     Raises:
         NoValue: Always.
@@ -370,21 +403,28 @@ def fail(
 
 
 def bracket(text: str) -> str:
-    """Return a part of a formula in brackets, unless it is a name, a number or a call."""
+    """Return the text of an operand, in parentheses if it needs them: names, numbers and calls do not."""
     head = re.match(r"[\w.]*", text)
-    rest = text[head.end() :] if head is not None else text
+    tail = text[head.end() :] if head is not None else text
     depth = 0
-    for i, sign in enumerate(rest):
+    for i, sign in enumerate(tail):
         depth += (sign == "(") - (sign == ")")
         if depth == 0:
-            return text if i == len(rest) - 1 and sign == ")" else f"({text})"
-    return f"({text})" if rest else text
+            return text if i == len(tail) - 1 and sign == ")" else f"({text})"
+    return f"({text})" if tail else text
 
 
 def refuse_unit(
     body: FormulaScope, message: str, value: TypedExpr, span: Span, *, operand: bool = False
 ) -> NoReturn:
-    """Report E0302: a value with a unit instead of a plain number, perhaps an `operand` of `^`.
+    """Report E0302 for a value with a unit where a plain number is needed, with an edit that divides by the unit.
+
+    Args:
+        body: The formula that is typed.
+        message: What needs a plain number.
+        value: The value with the unit.
+        span: The span of the value.
+        operand: Whether the value is an operand of `^`, so that the edit needs parentheses.
 
     Raises:
         NoValue: Always.
@@ -401,7 +441,15 @@ def refuse_unit(
 def check_unit(
     body: FormulaScope, a: TypedExpr, b: TypedExpr, a_span: Span, b_span: Span, subject: str
 ) -> None:
-    """Check that two expressions have the same unit.
+    """Check that two expressions have the same unit, or report E0302.
+
+    Args:
+        body: The formula that is typed.
+        a: The first expression.
+        b: The second expression.
+        a_span: The span of the first expression.
+        b_span: The span of the second expression.
+        subject: What needs equal units, for the message, such as "`+`".
 
     Raises:
         NoValue: The units differ, which was reported.
@@ -422,16 +470,21 @@ def check_unit(
 def _suggest_units(
     body: FormulaScope, a: tuple[TypedExpr, Span], b: tuple[TypedExpr, Span]
 ) -> tuple[str, tuple[Edit, ...]]:
-    """Return how to give two expressions the same unit: the number gets it, or the other value is divided by it."""
+    """Suggest how to give two expressions with their spans the same unit.
+
+    A literal number gets the unit of the other expression, or an expression is divided by its unit.
+
+    Returns:
+        The help of the error, and the edits that do what it says.
+    """
     for (side, span), (other, other_span) in ((a, b), (b, a)):
         divisor = write_divisor(other.unit)
-        bare = Edit(other_span, bracket(body.ctx.text_at(other_span)) + divisor)
+        divide_other = Edit(other_span, bracket(body.ctx.text_at(other_span)) + divisor)
         if side.unit == PLAIN and isinstance(side.data, Constant):
             if other.unit == TOKENS and not side.data.value.is_integer():
-                # No response has a part of a token: the number is a share, or a weight.
-                return f"make the length a plain number: `…{divisor}`, or divide it by another length", (
-                    bare,
-                )
+                # A fraction is not a length: the number is a share or a weight.
+                hint = f"make the length a plain number: `…{divisor}`, or divide it by another length"
+                return hint, (divide_other,)
             amount = write_amount(side.data.value, other.unit)
             if len(other.unit) == 1 and other.unit[0][1] == 1:
                 amount = format_quantity(Quantity(side.data.value, other.unit))
@@ -449,6 +502,7 @@ def _suggest_units(
             return hint, (Edit(other_span, bracket(body.ctx.text_at(other_span)) + divisor),)
     divisors = " and ".join(f"`…{write_divisor(side.unit)}`" for side, _ in (a, b))
     a_span, b_span = a[1], b[1]
+    # The span from the first expression to the end of the second, and the span between the expressions.
     both, between = (
         start._replace(end_line=end.line, end_column=end.column)
         for start, end in (
@@ -457,10 +511,8 @@ def _suggest_units(
         )
     )
     plain = [bracket(body.ctx.text_at(span)) + write_divisor(side.unit) for side, span in (a, b)]
-    edit = Edit(both, body.ctx.text_at(between).join(plain))
-    return f"bring both to one unit, or make each a plain number: {divisors}", (edit,) if a_span[
-        1:3
-    ] < b_span[1:3] else ()
+    edits = (Edit(both, body.ctx.text_at(between).join(plain)),) if a_span[1:3] < b_span[1:3] else ()
+    return f"bring both to one unit, or make each a plain number: {divisors}", edits
 
 
 _NUMBER = re.compile(r"-?[0-9.]+([eE][+-]?[0-9]+)?")
@@ -481,12 +533,12 @@ FUNCTIONS = (
 )
 
 MEASURES = ("arm", "base", "grid")
-"""Words of a measure alone: the responses of an arm, those of the baseline, and the budgets of the suite."""
+"""Words that only a measure knows: the responses of an arm or of the baseline, and the budgets of the suite."""
 
 BATCH = "batch"
 """All responses of the step, which a reward's statistic may run over."""
 
 TRACK_WORDS = ("quantile", "steps", "monitor", "step")
-"""Words of a track alone: its own statistic, what it runs over, and the number of steps that are done."""
+"""Words that only a track knows: a statistic, what tracks run over, and the number of finished steps."""
 
 RESPONSE_NAMES = frozenset({"y", "x", "group", "ref", *RESPONSE, *WEIGHTS, "before"})

@@ -1,6 +1,6 @@
 """Type operators and functions of rewards: from typed operands to the result, with the range of its values.
 
-All of them raise `NoValue` if there is no result.
+A function raises `NoValue` if there is no result.
 """
 
 from __future__ import annotations
@@ -62,30 +62,39 @@ Comparison: TypeAlias = Literal["==", "!=", "<", "<=", ">", ">="]
 
 
 def negate(value: TypedExpr) -> TypedExpr:
-    """Return `-x`."""
-    if value.constant:
+    """Return the typed expression `-value`."""
+    if value.is_constant:
         return make_constant(-value.low, value.unit)
     return TypedExpr(Negation(fn="neg", value=value.data), value.unit, -value.high, -value.low)
 
 
 def invert(test: TypedExpr) -> TypedExpr:
-    """Return `not x`."""
+    """Return the typed condition `not test`."""
     return TypedExpr(Negation(fn="not", value=test.data), PLAIN, 1 - test.high, 1 - test.low, True)
 
 
 def connect(body: FormulaScope, op: tree.LogicOp, left: TypedExpr, right: TypedExpr) -> TypedExpr:
-    """Return `left and right` or `left or right`."""
+    """Return the typed condition `left and right`, or `left or right`.
+
+    Its range shows a condition that never holds (0, 0) or always holds (1, 1), as far as that is known.
+    """
     end = min if op == "and" else max
     ends = end(left.low, right.low), end(left.high, right.high)
-    if op == "and" and _exclude(list_facts(body, left.data), list_facts(body, right.data)):
+    if op == "and" and _contradict(list_facts(body, left.data), list_facts(body, right.data)):
         ends = 0.0, 0.0
-    if op == "or" and _exclude(list_facts(body, left.data, False), list_facts(body, right.data, False)):
+    if op == "or" and _contradict(list_facts(body, left.data, False), list_facts(body, right.data, False)):
         ends = 1.0, 1.0
     return TypedExpr(Infix(fn=op, left=left.data, right=right.data), PLAIN, *ends, True)
 
 
 def list_facts(body: FormulaScope, test: Expression, holds: bool = True) -> dict[Expression, ValueRange]:
-    """Return the range of each value that a condition is about, if it `holds` or if it does not."""
+    """Return what a condition implies: the possible values of the expressions that it compares.
+
+    Args:
+        body: The formula, which has the facts of each `let` that is a condition.
+        test: The condition.
+        holds: True for the values if the condition holds, False for the values if it does not hold.
+    """
     if isinstance(test, Negation) and test.fn == "not":
         return list_facts(body, test.value, not holds)
     if isinstance(test, Infix) and test.fn in ("and", "or"):
@@ -97,7 +106,7 @@ def list_facts(body: FormulaScope, test: Expression, holds: bool = True) -> dict
     if isinstance(test, Variable):
         ranges |= body.tests.get(test, ({}, {}))[not holds]
     if isinstance(test, Infix) and test.fn in _MIRRORED:
-        fn = test.fn if holds else _OPPOSITE[test.fn]
+        fn = test.fn if holds else _NEGATED[test.fn]
         for op, a, b in ((fn, test.left, test.right), (_MIRRORED[fn], test.right, test.left)):
             ranges[Infix(fn="-", left=a, right=b)] = _make_range(op, 0.0)
             if isinstance(b, Constant):
@@ -110,16 +119,16 @@ def combine_facts(a: Facts, b: Facts) -> dict[Expression, ValueRange]:
     return {**a, **{expr: fact.intersect(a.get(expr, ValueRange())) for expr, fact in b.items()}}
 
 
-def _exclude(a: Facts, b: Facts) -> bool:
-    """Return whether two conditions never hold together, since they leave no value to an expression."""
-    return any(fact.empty for fact in combine_facts(a, b).values())
+def _contradict(a: Facts, b: Facts) -> bool:
+    """Return whether the facts of two conditions leave no possible value for some expression."""
+    return any(fact.is_empty for fact in combine_facts(a, b).values())
 
 
 def _make_range(op: str, limit: float) -> ValueRange:
-    """Return the range of a value that is compared with a constant."""
+    """Return the values x for which `x op limit` holds."""
     match op:
         case "!=":
-            return ValueRange(zero=limit != 0)
+            return ValueRange(may_be_zero=limit != 0)
         case ">":
             return ValueRange(low=math.nextafter(limit, INF))
         case ">=":
@@ -132,22 +141,25 @@ def _make_range(op: str, limit: float) -> ValueRange:
 
 
 _MIRRORED: Mapping[str, Comparison] = {"<": ">", "<=": ">=", ">": "<", ">=": "<=", "==": "==", "!=": "!="}
-_OPPOSITE: Mapping[str, Comparison] = {"<": ">=", "<=": ">", ">": "<=", ">=": "<", "==": "!=", "!=": "=="}
+_NEGATED: Mapping[str, Comparison] = {"<": ">=", "<=": ">", ">": "<=", ">=": "<", "==": "!=", "!=": "=="}
 
 
 def name_value(body: FormulaScope, name: str, value: TypedExpr) -> TypedExpr:
-    """Return a value under the name of a `let`; as a condition it has the facts of the value."""
-    it = Variable(name=name)
+    """Return the variable that reads the value of a `let`, with its unit and range.
+
+    What the value implies as a condition, and whether it is an integer, is recorded in `body` for later lines.
+    """
+    variable = Variable(name=name)
     if _is_integer(body, value.data):
         body.integers.add(name)
-    if value.condition:
-        body.tests[it] = list_facts(body, value.data), list_facts(body, value.data, False)
-    return TypedExpr(it, value.unit, value.low, value.high, value.condition)
+    if value.is_condition:
+        body.tests[variable] = list_facts(body, value.data), list_facts(body, value.data, False)
+    return TypedExpr(variable, value.unit, value.low, value.high, value.is_condition)
 
 
 def narrow(body: FormulaScope, value: TypedExpr) -> TypedExpr:
-    """Return a value with the range that the conditions around it leave."""
-    fact = body.facts.get(value.data) if body.facts and not value.constant else None
+    """Return a value with the range that remains if the conditions around it hold."""
+    fact = body.facts.get(value.data) if body.facts and not value.is_constant else None
     if fact is None:
         return value
     low, high = fact.clip(value.low, value.high)
@@ -155,10 +167,16 @@ def narrow(body: FormulaScope, value: TypedExpr) -> TypedExpr:
 
 
 def calculate(body: FormulaScope, expr: tree.Binary, left: TypedExpr, right: TypedExpr) -> TypedExpr:
-    """Return `left op right` for + - * / ^.
+    """Return the typed result of `left op right` for the operators + - * / ^.
+
+    Args:
+        body: The formula that is typed.
+        expr: The operation in the syntax tree, which has the operator.
+        left: The typed left operand.
+        right: The typed right operand.
 
     Raises:
-        NoValue: E0302 if the units do not fit, E0307 if the result may be no number.
+        NoValue: E0302 if the units do not fit, E0307 if the result may not be a finite number.
     """
     data = Infix(fn=expr.op, left=left.data, right=right.data)
     if expr.op in "+-":
@@ -179,7 +197,7 @@ def calculate(body: FormulaScope, expr: tree.Binary, left: TypedExpr, right: Typ
     if expr.op == "/":
         if contains_zero(right.interval):
             right = narrow(body, right)
-            if contains_zero(right.interval) and body.facts.get(right.data, ValueRange()).zero:
+            if contains_zero(right.interval) and body.facts.get(right.data, ValueRange()).may_be_zero:
                 _refuse_zero(body, expr, left, right)
         low, high = divide(left.interval, right.interval)
         if left.data == right.data:
@@ -191,29 +209,29 @@ def calculate(body: FormulaScope, expr: tree.Binary, left: TypedExpr, right: Typ
 
 
 def _calculate_power(body: FormulaScope, expr: tree.Binary, left: TypedExpr, right: TypedExpr) -> TypedExpr:
-    """Return `left ^ right`.
+    """Return the typed result of `left ^ right`.
 
     Raises:
-        NoValue: E0302 if an operand has a unit, E0307 if the power may be no number.
+        NoValue: E0302 if an operand has a unit, E0307 if the power may not be a finite real number.
     """
     if left.unit or right.unit:
         side, span = (left, expr.left.span) if left.unit else (right, expr.right.span)
         refuse_unit(body, "a power is of plain numbers", side, span, operand=True)
-    base, ways = body.ctx.text_at(expr.left.span), ("abs({})", "max({}, 0)")[: 1 + (left.high > 0)]
+    base, remedies = body.ctx.text_at(expr.left.span), ("abs({})", "max({}, 0)")[: 1 + (left.high > 0)]
     if left.low < 0 and not (right.low == right.high and float(right.low).is_integer()):
         fail(
             body,
             "E0307",
-            "a power of what may be negative may be no number",
+            "a power of a base that may be negative may not be a number",
             expr,
-            "take " + " or ".join(f"`{way.format('…')}`" for way in ways),
-            [Edit(expr.left.span, way.format(base)) for way in ways],
+            "take " + " or ".join(f"`{remedy.format('…')}`" for remedy in remedies),
+            [Edit(expr.left.span, remedy.format(base)) for remedy in remedies],
         )
     if contains_zero(left.interval) and right.low < 0:
         nonzero = narrow(body, left)
-        if contains_zero(nonzero.interval) and body.facts.get(left.data, ValueRange()).zero:
+        if contains_zero(nonzero.interval) and body.facts.get(left.data, ValueRange()).may_be_zero:
             hint, edits = _guard_zero(body, expr, left, left, expr.left)
-            fail(body, "E0307", "a negative power of what may be 0 divides by zero", expr, hint, edits)
+            fail(body, "E0307", "a negative power of a base that may be 0 divides by zero", expr, hint, edits)
     data = Infix(fn=expr.op, left=left.data, right=right.data)
     if left.low == left.high and right.low == right.high:
         value = _raise_power(left.low, right.low)
@@ -222,7 +240,7 @@ def _calculate_power(body: FormulaScope, expr: tree.Binary, left: TypedExpr, rig
         return TypedExpr(data, PLAIN, value, value)
     if _may_overflow(left, right):
         hint, edits = _bound_power(body, expr, left, right)
-        fail(body, "E0307", "this power may be past every number", expr, hint, edits)
+        fail(body, "E0307", "this power may be too large for a number", expr, hint, edits)
     if left.low == left.high > 0:
         ends = _raise_power(left.low, right.low), _raise_power(left.low, right.high)
         return TypedExpr(data, PLAIN, min(ends), max(ends))
@@ -231,7 +249,7 @@ def _calculate_power(body: FormulaScope, expr: tree.Binary, left: TypedExpr, rig
 
 
 def _may_overflow(base: TypedExpr, exponent: TypedExpr) -> bool:
-    """Return whether known bounds make a power that no number can hold; False for unknown bounds."""
+    """Return whether a power may be too large for a float, if all bounds of base and exponent are finite."""
     if not all(map(math.isfinite, (*base.interval, *exponent.interval))):
         return False
     largest = max(abs(base.low), abs(base.high))
@@ -241,18 +259,22 @@ def _may_overflow(base: TypedExpr, exponent: TypedExpr) -> bool:
 
 
 SMALLEST = 1e-300
-"""A base of at least this is bounded away from 0, and not only known to be none."""
+"""A base whose bound is smaller is only known to differ from 0; its negative powers are not called too large."""
 
 
 def _bound_power(
     body: FormulaScope, expr: tree.Binary, left: TypedExpr, right: TypedExpr
 ) -> tuple[str, tuple[Edit, ...]]:
-    """Return how to keep a power finite: by a bound on the operand that varies."""
+    """Suggest a bound on the operand that varies, so that a power stays finite.
+
+    Returns:
+        The help of the error, and the edit that adds the bound, if any.
+    """
     span, text = expr.left.span, body.ctx.text_at(expr.left.span)
-    if left.constant:
+    if left.is_constant:
         span, text = expr.right.span, body.ctx.text_at(expr.right.span)
-        most = math.floor(MOST_DIGITS / abs(math.log10(abs(left.low))))
-        form = f"min({{}}, {most})" if abs(left.low) > 1 else f"max({{}}, -{most})"
+        exponent = math.floor(MOST_DIGITS / abs(math.log10(abs(left.low))))
+        form = f"min({{}}, {exponent})" if abs(left.low) > 1 else f"max({{}}, -{exponent})"
     elif max(abs(left.low), abs(left.high)) > 1 and right.high > 0:
         bound = f"1e{math.floor(MOST_DIGITS / right.high)}"
         form = f"clip({{}}, -{bound}, {bound})" if left.low < 0 else f"min({{}}, {bound})"
@@ -266,11 +288,11 @@ def _bound_power(
 
 
 MOST_DIGITS = 307
-"""Decimal digits of the largest numbers."""
+"""The decimal exponent of the largest powers of 10 that floats have, less 1."""
 
 
 def _raise_power(base: float, exponent: float) -> float:
-    """Return a power of two constants, or infinity if no number can hold it."""
+    """Return a power of two constants, or infinity if it is too large for a float."""
     try:
         return math.pow(base, exponent)
     except OverflowError:
@@ -278,19 +300,25 @@ def _raise_power(base: float, exponent: float) -> float:
 
 
 def _refuse_infinite(body: FormulaScope, expr: tree.Binary) -> NoReturn:
-    """Report E0307: a constant is larger than any number."""
-    fail(body, "E0307", "this is larger than any number", expr, "take smaller numbers")
+    """Report E0307 for an operation of constants whose result is infinite, and raise `NoValue`."""
+    fail(body, "E0307", "this is too large for a number", expr, "take smaller numbers")
 
 
 def _fold(result: TypedExpr, left: TypedExpr, right: TypedExpr) -> TypedExpr:
-    """Return a constant if both sides are constants, so that the spelling of a number leaves no trace."""
-    if left.constant and right.constant and result.low == result.high and math.isfinite(result.low):
+    """Return a result as a single constant if both operands are constants, else unchanged.
+
+    Equal rewards thus have equal expressions, however their numbers are written.
+    """
+    if left.is_constant and right.is_constant and result.low == result.high and math.isfinite(result.low):
         return make_constant(result.low, result.unit)
     return result
 
 
 def _is_share(count: Expression, total: Expression) -> bool:
-    """Return whether a count is at most another count: over the same splits, under its conditions and more."""
+    """Return whether `count / total` is at most 1: both count the same things, `count` under more conditions.
+
+    `total` may also be a maximum of several numbers, one of which is such a count.
+    """
     totals = total.args if isinstance(total, FunctionCall) and total.fn == "max" else (total,)
     return (
         isinstance(count, Aggregate)
@@ -306,25 +334,25 @@ def _is_share(count: Expression, total: Expression) -> bool:
 
 
 def _split_conjuncts(test: Expression | None) -> set[Expression]:
-    """Return the conditions that a condition joins by `and`."""
+    """Return the conditions that a condition joins by `and`; itself if there is no `and`, none for None."""
     if isinstance(test, Infix) and test.fn == "and":
         return _split_conjuncts(test.left) | _split_conjuncts(test.right)
     return set() if test is None else {test}
 
 
 def _refuse_zero(body: FormulaScope, expr: tree.Binary, left: TypedExpr, right: TypedExpr) -> NoReturn:
-    """Report E0307: a division by 0, certain or possible.
+    """Report E0307 for a division by a number that is, or may be, 0.
 
     Raises:
         NoValue: Always.
     """
-    never = right.low == right.high == 0
-    hint, edits = ("divide by something else", ()) if never else _suggest_nonzero(body, expr, left, right)
+    is_zero = right.low == right.high == 0
+    hint, edits = ("divide by something else", ()) if is_zero else _suggest_nonzero(body, expr, left, right)
     body.ctx.fail(
         "E0307",
-        "this divides by zero" if never else "this may divide by zero",
+        "this divides by zero" if is_zero else "this may divide by zero",
         expr.right.span,
-        "0" if never else "may be 0",
+        "0" if is_zero else "may be 0",
         help=hint,
         edits=edits,
     )
@@ -333,8 +361,13 @@ def _refuse_zero(body: FormulaScope, expr: tree.Binary, left: TypedExpr, right: 
 def _suggest_nonzero(
     body: FormulaScope, expr: tree.Binary, left: TypedExpr, right: TypedExpr
 ) -> tuple[str, tuple[Edit, ...]]:
-    """Return how to keep a divisor from 0, in words and as edits; no edit changes another value of the quotient."""
-    param = body.env.params.get(expr.right.name) if isinstance(expr.right, tree.Name) and right.open else None
+    """Suggest how to keep a divisor from being 0, by a range of its parameter or by a condition.
+
+    Returns:
+        The help of the error, and alternative edits. No edit changes the quotient for a divisor that is not 0.
+    """
+    name = expr.right.name if isinstance(expr.right, tree.Name) and right.is_unbound else ""
+    param = body.env.params.get(name)
     if param is not None and right.high > 0:
         kind = body.ctx.text_at(param.type.span)
         most = min(right.high, 2.0**20 if right.unit == TOKENS else 1e6)
@@ -349,30 +382,43 @@ def _suggest_nonzero(
 def _guard_zero(
     body: FormulaScope, expr: tree.Binary, value: TypedExpr, result: TypedExpr, operand: tree.Expr
 ) -> tuple[str, tuple[Edit, ...]]:
-    """Return how to keep an operand from 0: by a condition, or by a bound at 1 for an integer.
+    """Suggest how to keep a divisor, or the base of a negative power, from being 0.
 
-    `result` has the unit of the operation.
+    The suggestion is a condition, and for an integer also a bound at 1 or -1.
+
+    Args:
+        body: The formula that is typed.
+        expr: The division or power.
+        value: The typed operand that may be 0.
+        result: A typed expression with the unit of the result.
+        operand: The operand in the syntax tree.
+
+    Returns:
+        The help of the error, and alternative edits.
     """
-    hint = "divide only where it is not 0" if expr.op == "/" else "say what it is where the base is 0"
+    hint = "divide only if it is not 0" if expr.op == "/" else "give a value for a base of 0"
     source, text = body.ctx.text_at(expr.span), body.ctx.text_at(operand.span)
-    nothing = write_amount(0.0, result.unit)
+    zero = write_amount(0.0, result.unit)
     test = text if isinstance(operand, (tree.Name, tree.Call, tree.Binary)) else f"({text})"
-    test = test if value.condition else f"{test} != {write_amount(0.0, value.unit)}"
-    condition = Edit(expr.span, f"({source} if {test} else {nothing})")
-    tested = f"`… if {test if len(test) < 60 else '… != 0'} else {nothing}`"
-    bounded = max(abs(value.low), abs(value.high)) > 1 and _is_integer(body, value.data)
-    if value.condition or value.low < 0 < value.high or not bounded:
-        return f"{hint}: {tested}", (condition,)
+    test = test if value.is_condition else f"{test} != {write_amount(0.0, value.unit)}"
+    condition = Edit(expr.span, f"({source} if {test} else {zero})")
+    example = f"`… if {test if len(test) < 60 else '… != 0'} else {zero}`"
+    can_bound = max(abs(value.low), abs(value.high)) > 1 and _is_integer(body, value.data)
+    if value.is_condition or value.low < 0 < value.high or not can_bound:
+        return f"{hint}: {example}", (condition,)
     function, side = ("max", "above") if value.high > 0 else ("min", "below")
     bound = write_amount(1.0 if value.high > 0 else -1.0, value.unit)
     return (
-        f"keep it {side} 0: `{function}(…, {bound})`, or {hint}: {tested}",
+        f"keep it {side} 0: `{function}(…, {bound})`, or {hint}: {example}",
         (Edit(operand.span, f"{function}({text}, {bound})"), condition),
     )
 
 
 def _is_integer(body: FormulaScope, data: Expression) -> bool:
-    """Return whether an expression is an integer, so that a bound at 1 changes no value but 0."""
+    """Return whether all values of an expression are known to be integers.
+
+    A bound at 1, as in `max(x, 1)`, then changes only the value 0 of a nonnegative expression.
+    """
 
     def are_ints(*operands: Expression | None) -> bool:
         return all(operand is None or _is_integer(body, operand) for operand in operands)
@@ -407,7 +453,7 @@ def _is_integer(body: FormulaScope, data: Expression) -> bool:
 def compare(
     body: FormulaScope, expr: tree.Compare, op: Comparison, left: TypedExpr, right: TypedExpr
 ) -> TypedExpr:
-    """Return `left op right` for == != < <= > >=, a condition.
+    """Return the typed condition `left op right` for the operators == != < <= > >=.
 
     Raises:
         NoValue: E0302 if the units differ.
@@ -420,7 +466,9 @@ def compare(
 def choose(
     body: FormulaScope, expr: tree.IfElse, test: TypedExpr, then: TypedExpr, other: TypedExpr
 ) -> TypedExpr:
-    """Return `then if test else other`.
+    """Return the typed expression `then if test else other`.
+
+    Its range has only one branch if the condition always or never holds.
 
     Raises:
         NoValue: E0302 if the units differ.
@@ -429,15 +477,23 @@ def choose(
     data = If(test=test.data, then=then.data, other=other.data)
     branches = [then] if test.low == 1 else [other] if test.high == 0 else [then, other]
     low, high = min(branch.low for branch in branches), max(branch.high for branch in branches)
-    return TypedExpr(data, then.unit, low, high, then.condition and other.condition)
+    return TypedExpr(data, then.unit, low, high, then.is_condition and other.is_condition)
 
 
 def _report_idle_bound(
     body: FormulaScope, name: Function, values: list[tuple[tree.Expr, TypedExpr]], low: float, high: float
 ) -> None:
-    """Report W0303: a bound, written as a number, outside the range of the other values."""
+    """Report W0303 if `min`, `max` or `clip` always returns its literal bound, which lies outside the values' range.
+
+    Args:
+        body: The formula that is typed.
+        name: The function; another function is not reported.
+        values: Its arguments in the syntax tree, and typed.
+        low: The smallest result.
+        high: The largest result.
+    """
     varying = [value for _, value in values if value.low < value.high]
-    # A number that is written out: that of a parameter is another one elsewhere.
+    # Only literals: a parameter may have another value in another use of the reward.
     literals = [
         item
         for item, value in values
@@ -470,10 +526,16 @@ def _report_idle_bound(
 def apply_function(
     body: FormulaScope, call: tree.Call, name: Function, values: list[tuple[tree.Expr, TypedExpr]]
 ) -> TypedExpr:
-    """Return a call of a function of numbers; `values` are its arguments, as written and typed.
+    """Return the typed call of a function of numbers, such as `max` or `log`.
+
+    Args:
+        body: The formula that is typed.
+        call: The call in the syntax tree.
+        name: The name of the function.
+        values: The arguments in the syntax tree, and typed.
 
     Raises:
-        NoValue: E0302 if units differ, E0307 if the function may have no value.
+        NoValue: E0302 if units differ, E0307 if an argument may be outside the function's domain.
     """
     (first_expr, first), function = values[0], FUNCTIONS[name]
     if name == "exp":
@@ -503,11 +565,22 @@ def apply_function(
 def _enter_domain(
     body: FormulaScope, call: tree.Call, domain: Domain, argument: tree.Expr, value: TypedExpr
 ) -> tuple[str, Edit]:
-    """Return how to keep an argument in a function's domain, in words and as an edit that changes no other value."""
+    """Suggest how to keep an argument in a function's domain, such as the positive numbers for `log`.
+
+    Args:
+        body: The formula that is typed.
+        call: The call of the function.
+        domain: The numbers for which the function has a value.
+        argument: The argument in the syntax tree.
+        value: The typed argument, which may be outside the domain.
+
+    Returns:
+        The help of the error, and an edit that changes no result inside the domain.
+    """
     text = body.ctx.text_at(argument.span)
     if value.high <= 0:
         return (
-            f"take what it is away from 0: `{domain.otherwise.format('…')}`",
+            f"write `{domain.otherwise.format('…')}`",
             Edit(argument.span, domain.otherwise.format(text)),
         )
     if not domain.open:
@@ -516,22 +589,28 @@ def _enter_domain(
         return "keep it above 0: `max(…, 1)`", Edit(argument.span, f"max({text}, 1)")
     name = body.ctx.text_at(call.function.span)
     return (
-        f"say what it is at 0: `{name}(…) if … > 0 else {name}(1e-6)`",
+        f"give a value for 0: `{name}(…) if … > 0 else {name}(1e-6)`",
         Edit(call.span, f"({name}({text}) if {bracket(text)} > 0 else {name}(1e-6))"),
     )
 
 
 def exponentiate(body: FormulaScope, argument: tree.Expr, value: TypedExpr) -> TypedExpr:
-    """Return `e^x` of an `argument` whose type is `value`.
+    """Return the typed expression `e^argument`.
+
+    Args:
+        body: The formula that is typed.
+        argument: The exponent in the syntax tree.
+        value: The typed exponent.
 
     Raises:
-        NoValue: E0302 if it has a unit, E0307 if the power may be no number.
+        NoValue: E0302 if the exponent has a unit, E0307 if it may exceed 700, near which floats overflow.
     """
     if value.unit:
         refuse_unit(body, "`e^` wants a plain number", value, argument.span, operand=True)
     if value.high > 700:
         edit = Edit(argument.span, f"min({body.ctx.text_at(argument.span)}, 700)")
-        fail(body, "E0307", "e to this may be past every number", argument, "bound it: `min(…, 700)`", [edit])
+        message = "e to this power may be too large for a number"
+        fail(body, "E0307", message, argument, "bound it: `min(…, 700)`", [edit])
     return TypedExpr(
         FunctionCall(fn="exp", args=(value.data,)), PLAIN, *FUNCTIONS["exp"].range(value.interval)
     )

@@ -1,4 +1,4 @@
-"""Type the body of a selection: its lets, its picks, and what is dropped or kept."""
+"""Type the body of a selection: its lets, the responses or questions that it picks, and the share that it drops."""
 
 from __future__ import annotations
 
@@ -29,14 +29,33 @@ QUESTIONS_EXAMPLE = "where = mean(correct(z) for z in group) < 1"
 
 
 def find_questions(data: Record | None) -> Record | None:
-    """Return the questions of data to train on: the data itself, or the data of the pool of a selection."""
+    """Return the data set whose questions a stage trains on.
+
+    Args:
+        data: The setting `data` of the stage: a data set, or a selection from a pool of responses.
+
+    Returns:
+        The data set itself, or the data set of the selection's pool.
+    """
     return data.sub("pool.data") if data is not None and data.kind == "selected" else data
 
 
 def type_selection(
     ctx: Context, record: Definition, *, symbolic: bool = False, limits: ResponseLimits | None = None
 ) -> Selection | None:
-    """Return a selection typed, or None if it is wrong, which is reported; `limits` are of the pool's responses."""
+    """Type a selection, a rule that picks responses or questions of a pool; mistakes are reported.
+
+    The result is memoized, except for a call with `limits`.
+
+    Args:
+        ctx: The evaluation.
+        record: The selection with its arguments.
+        symbolic: Whether a parameter without an argument may have any value in its range, and is not an error.
+        limits: The limits of the pool's responses; None for any responses.
+
+    Returns:
+        The typed selection, or None if it is wrong.
+    """
 
     def read() -> Selection | None:
         return attempt(lambda: _type_selection(ctx, record, symbolic, limits or ResponseLimits()))
@@ -45,7 +64,14 @@ def type_selection(
 
 
 def _type_selection(ctx: Context, record: Definition, symbolic: bool, limits: ResponseLimits) -> Selection:
-    """Return the body of a selection typed."""
+    """Type the lines of a selection's body.
+
+    The body has either `where` alone, which selects questions, or picks of responses: one in the body itself, or
+    several in `pick` blocks.
+
+    Raises:
+        NoValue: The selection is wrong, which was reported.
+    """
     env, scope = make_environment(ctx, record, Names(responses={}), symbolic=symbolic)
     body = FormulaScope(ctx, scope, env, limits=limits, is_selection=True)
     lets: list[NamedValue] = []
@@ -89,22 +115,31 @@ def _type_selection(ctx: Context, record: Definition, symbolic: bool, limits: Re
 
 
 def _check_agreement(ctx: Context, record: Definition, picks: list[Pick], dropping: bool) -> None:
-    """Check that picks are all traces or all pairs, and have margins exactly if some are dropped.
+    """Check that the picks of a selection agree with each other and with `drop`.
+
+    All picks must be traces, or all must be pairs. With `drop`, which leaves out the picks with the lowest
+    margins, every pick needs a `margin`; without `drop`, a margin has no effect.
+
+    Args:
+        ctx: The evaluation.
+        record: The selection.
+        picks: The typed picks.
+        dropping: Whether the selection has `drop`.
 
     Raises:
-        NoValue: They are not, which was reported.
+        NoValue: The picks do not agree, which was reported.
     """
     if len({pick.trace is None for pick in picks}) > 1:
         ctx.fail(
             "E0313",
-            f"the selection `{record.name}` gives traces and pairs",
+            f"the selection `{record.name}` gives both traces and pairs",
             record.item.name.span,
-            help="let all of its picks be `trace`, or all `preferred` and `rejected`",
+            help="write `trace` in all picks, or `preferred` and `rejected` in all picks",
         )
     if dropping and any(pick.margin is None for pick in picks):
         ctx.fail(
             "E0304",
-            f"the selection `{record.name}` drops what has the lowest margin, and a pick says none",
+            f"the selection `{record.name}` drops the picks with the lowest margins, and a pick has no `margin`",
             record.item.name.span,
             help="add `margin = …` to each pick, such as `len(rejected) - len(preferred)`",
         )
@@ -114,34 +149,45 @@ def _check_agreement(ctx: Context, record: Definition, picks: list[Pick], droppi
     if margins and not dropping:
         ctx.error(
             "E0521",
-            "`margin` says what `drop` leaves out, and nothing is dropped",
+            "`margin` says which picks `drop` leaves out, and the selection has no `drop`",
             margins[0].span,
             "has no effect",
-            labels=[Label(item.span, "this one") for item in margins[1:]],
-            help="take it out, or write `drop = 15%` beside the picks",
+            labels=[Label(item.span, "this `margin` too") for item in margins[1:]],
+            help="take it out, or add `drop = 15%` to the selection",
         )
 
 
 def _type_share(body: FormulaScope, item: tree.Assignment) -> float:
-    """Return the share of all picks that is dropped.
+    """Return the value of `drop = …`, the share of picks that is dropped: from 0 to less than 1.
+
+    A parameter without an argument counts as 0.
 
     Raises:
-        NoValue: It is no share below 1, which was reported.
+        NoValue: The value is not such a share, which was reported.
     """
     value = type_expression(body, item.value)
-    if not (value.constant or value.open) or value.unit or not (0 <= value.low <= value.high < 1):
+    if not (value.is_constant or value.is_unbound) or value.unit or not (0 <= value.low <= value.high < 1):
         fail(body, "E0303", "`drop` is a share from 0 to less than 1", item.value, "write `drop = 15%`")
-    return value.low if value.constant else 0.0
+    return value.low if value.is_constant else 0.0
 
 
 def _refuse_item(ctx: Context, item: tree.BlockItem) -> NoReturn:
-    """Report E0313: an item that a selection does not hold."""
+    """Report E0313 for a line that a selection cannot have, and raise `NoValue`."""
     hint = f"write `{EXAMPLE}`, or several in `pick NAME {{ … }}` blocks"
-    ctx.fail("E0313", "a selection holds picks, `let`s and `where`", item.span, help=hint)
+    ctx.fail("E0313", "a selection has only picks, `let`s and `where`", item.span, help=hint)
 
 
 def _type_pick(body: FormulaScope, name: tree.Ident, settings: list[tree.Assignment]) -> Pick:
-    """Return a pick typed: a trace, or a preferred and a rejected response."""
+    """Return a typed pick: a trace, or a preferred and a rejected response, with its condition and margin.
+
+    Args:
+        body: The formula, with the `let`s above the pick.
+        name: The name of the pick, or of the selection.
+        settings: The lines of the pick.
+
+    Raises:
+        NoValue: The pick is wrong, which was reported.
+    """
     items = {item.name.name: item for item in settings}
     for item in settings:
         if item.name.name not in PICK_SETTINGS or items[item.name.name] is not item:
@@ -154,8 +200,8 @@ def _type_pick(body: FormulaScope, name: tree.Ident, settings: list[tree.Assignm
             "a pick is a `trace`, or `preferred` and `rejected`",
             name.span,
             f"has {' and '.join(roles) or 'neither'}",
-            labels=[Label(item.name.span, "this one") for item in settings],
-            help=f"write `{EXAMPLE}`" + (", or `where` alone to select questions" if not roles else ""),
+            labels=[Label(item.name.span, "is given") for item in settings],
+            help=f"write `{EXAMPLE}`" + (", or only `where` to select questions" if not roles else ""),
         )
     chosen: dict[str, Choice | None] = {}
     inner = body
@@ -178,26 +224,28 @@ def _type_pick(body: FormulaScope, name: tree.Ident, settings: list[tree.Assignm
         _refuse_pick(
             body,
             items["rejected"].value,
-            "`preferred` and `rejected` are always one and the same response",
-            "choose them by different keys or conditions, such as `argmin` and `argmax` of `len(z)`",
+            "`preferred` and `rejected` are always the same response",
+            "choose by different keys or conditions, such as `argmin` and `argmax` of `len(z)`",
         )
     return pick
 
 
-def _refuse_pick(body: FormulaScope, expr: tree.Expr, why: str, help: str) -> NoReturn:
-    """Report E0316: a pick that no question can have.
+def _refuse_pick(body: FormulaScope, expr: tree.Expr, reason: str, help: str) -> NoReturn:
+    """Report E0316 for a pick that no question can ever have.
 
     Raises:
         NoValue: Always.
     """
-    fail(body, "E0316", f"this picks nothing: {why}", expr, help)
+    fail(body, "E0316", f"this picks nothing: {reason}", expr, help)
 
 
 def _type_condition(body: FormulaScope, expr: tree.Expr) -> Expression:
-    """Return a condition that can hold, and report W0520 for a condition that always holds.
+    """Return the typed expression of a condition in a selection.
+
+    Report W0520 for a condition that always holds, and E0316 for a condition that never holds.
 
     Raises:
-        NoValue: It never holds, which was reported.
+        NoValue: The condition is wrong or never holds, which was reported.
     """
     test = type_condition(body, expr)
     if test.low == 1:
@@ -209,7 +257,16 @@ def _type_condition(body: FormulaScope, expr: tree.Expr) -> Expression:
 
 
 def _type_choice(body: FormulaScope, expr: tree.Expr, role: str) -> Choice:
-    """Return the choice of a response by `argmin`, `argmax` or `each`; `role` is `trace`, `preferred` or `rejected`."""
+    """Return the typed choice of a response, such as `argmin(len(z) for z in group if correct(z))`.
+
+    Args:
+        body: The formula, with the names that the choice may use.
+        expr: A call of `argmin`, `argmax` or `each` over the responses of a question.
+        role: What the response is chosen for: `trace`, `preferred` or `rejected`.
+
+    Raises:
+        NoValue: The choice is wrong, which was reported.
+    """
     name = (
         expr.function.name if isinstance(expr, tree.Call) and isinstance(expr.function, tree.Name) else None
     )
@@ -221,21 +278,12 @@ def _type_choice(body: FormulaScope, expr: tree.Expr, role: str) -> Choice:
     if not isinstance(over.over, tree.Name) or over.over.name != "group":
         fail(body, "E0301", f"`{name}` runs over `group`", over, example)
     if name == "each" and (role != "trace" or over.expr != tree.Name(over.var.name, over.expr.span)):
-        why = (
-            "`each` takes responses as they are"
-            if role == "trace"
-            else "a pair takes one response on each side"
-        )
-        fail(
-            body,
-            "E0310",
-            why,
-            expr,
-            "write `trace = each(z for z in group if correct(z))`, or choose by `argmin` and `argmax`",
-        )
+        message = "`each` takes responses unchanged" if role == "trace" else "a pair takes two responses"
+        hint = "write `trace = each(z for z in group if correct(z))`, or choose by `argmin` and `argmax`"
+        fail(body, "E0310", message, expr, hint)
     inner = replace(body, env=body.env.with_response(over.var.name, "z"))
-    plain = make_constant(0.0, PLAIN)
-    key = plain if name == "each" else attempt(partial(type_expression, inner, over.expr))
+    zero = make_constant(0.0, PLAIN)
+    key = zero if name == "each" else attempt(partial(type_expression, inner, over.expr))
     where = _type_condition(inner, over.condition) if over.condition is not None else None
     if key is None:
         raise NoValue
@@ -243,10 +291,18 @@ def _type_choice(body: FormulaScope, expr: tree.Expr, role: str) -> Choice:
 
 
 def type_question_condition(ctx: Context, expr: tree.Expr, scope: Scope) -> Value:
-    """Return a condition on a question that has no answer yet, as the value of a setting.
+    """Return the value of a wording's `when`, a condition on a question.
+
+    Wordings are chosen before the question is answered, so the condition may read only columns of the question
+    and responses of the reference model.
+
+    Args:
+        ctx: The evaluation.
+        expr: The condition.
+        scope: The names of the file.
 
     Raises:
-        NoValue: It reads what the question does not have, which was reported.
+        NoValue: The condition reads responses, or does not depend on the question, which was reported.
     """
     body = FormulaScope(ctx, scope, Names())
     test = type_condition(body, expr)

@@ -1,4 +1,4 @@
-"""Find the splits of a reward: those of its `dense` line, or those that its statistics run over."""
+"""Find the splits of a reward: the token budgets of its `dense` line, or of its statistics over splits."""
 
 from __future__ import annotations
 
@@ -20,38 +20,53 @@ SPLITS_EXAMPLE = (
 
 
 def find_splits(body: FormulaScope, block: tree.BraceBlock) -> None:
-    """Find the splits of a reward: of its `dense` line, or else of its first statistic over splits."""
+    """Set the splits of a reward in `body`: those of its `dense` line, or else of its first statistic over splits.
+
+    Splits are the token budgets at which a reward cuts and grades responses.
+    """
     line = next((item for item in block.items if isinstance(item, tree.Dense)), None)
     if line is not None:
         body.splits.variable = line.var.name
-        _name_splits(body, line.over, "the splits of `dense`")
+        _set_splits(body, line.over, "the splits of `dense`")
         return
-    # A reward is read anew for each of its uses, and its text is looked through once.
+    # A reward is typed for each use, and its text is searched for statistics once.
     statistics = body.ctx.memoize(
         "statistics", block, lambda: [node for node in walk(block) if isinstance(node, tree.Comprehension)]
     )
-    named = next((statistic.over for statistic in statistics if are_splits(body, statistic.over)), None)
-    if named is not None:
-        _name_splits(body, named, "the splits of a statistic")
+    over = next((statistic.over for statistic in statistics if are_splits(body, statistic.over)), None)
+    if over is not None:
+        _set_splits(body, over, "the splits of a statistic")
 
 
-def _name_splits(body: FormulaScope, over: tree.Expr, noun: str) -> None:
-    """Set the body's splits to the value of `over`; wrong splits are reported and marked as invalid."""
+def _set_splits(body: FormulaScope, over: tree.Expr, noun: str) -> None:
+    """Set the splits of a reward to the value of an expression; wrong splits are reported and marked as invalid.
+
+    Args:
+        body: The formula, whose `splits` are set.
+        over: The expression, such as a parameter or a call of `exp(…)`.
+        noun: What has the splits, for a message.
+    """
     body.splits.over = over
     try:
-        _read_splits(body, over, noun)
+        _evaluate_splits(body, over, noun)
     except NoValue:
         body.splits.invalid = True
 
 
-def _read_splits(body: FormulaScope, over: tree.Expr, noun: str) -> None:
-    """Evaluate the budgets of the body's splits, unless they depend on a parameter without an argument."""
+def _evaluate_splits(body: FormulaScope, over: tree.Expr, noun: str) -> None:
+    """Evaluate the splits of a reward, unless they depend on a parameter without an argument.
+
+    The arguments are those of `_set_splits`.
+
+    Raises:
+        NoValue: The expression is not a list of budgets, which was reported.
+    """
     splits = body.splits
     name = over.name if isinstance(over, tree.Name) else ""
     if name in body.env.values:
         hint = f"declare it as `{name}: budgets`"
         body.ctx.fail("E0301", f"`{name}` is a number, and {noun} are budgets", over.span, help=hint)
-    if _is_open(body, over):
+    if _is_unbound(body, over):
         return
     value = evaluate_splits(body.ctx, over, body.scope, noun)
     if not isinstance(value.data, Record):
@@ -61,18 +76,22 @@ def _read_splits(body: FormulaScope, over: tree.Expr, noun: str) -> None:
         splits.high = float(value.data.schedule.l_max)
 
 
-def _is_open(body: FormulaScope, over: tree.Expr) -> bool:
+def _is_unbound(body: FormulaScope, over: tree.Expr) -> bool:
     """Return whether splits depend on a parameter without an argument."""
     match over:
         case tree.Name(name):
             return name in body.env.other_params and body.env.other_params[name] is None
         case tree.Call(function=tree.Name("reached"), args=(tree.Arg(value=inner),)):
-            return not isinstance(inner, (tree.Binding, tree.Comprehension)) and _is_open(body, inner)
+            return not isinstance(inner, (tree.Binding, tree.Comprehension)) and _is_unbound(body, inner)
     return False
 
 
 def are_splits(body: FormulaScope, over: tree.Expr) -> bool:
-    """Return whether a statistic runs over splits: a parameter, budgets of the file, a list, or a call."""
+    """Return whether a statistic that runs over an expression runs over splits, rather than over responses.
+
+    Splits are a parameter that is not a number, budgets that the file declares, a list, or a call of a function
+    of budgets.
+    """
     match over:
         case tree.Name(name) if name in body.env.values or name in body.env.responses:
             return False
@@ -95,7 +114,11 @@ def are_splits(body: FormulaScope, over: tree.Expr) -> bool:
 
 
 def check_splits(body: FormulaScope, over: tree.Expr) -> None:
-    """Check that a statistic runs over the splits of its reward.
+    """Check that a statistic runs over the splits of its reward, since a reward has only one set of splits.
+
+    Args:
+        body: The formula with its splits.
+        over: The expression that the statistic runs over.
 
     Raises:
         NoValue: It runs over other splits, which was reported.
@@ -106,39 +129,39 @@ def check_splits(body: FormulaScope, over: tree.Expr) -> None:
     if first is None:
         fail(body, "E0301", "this reward has no splits", over, f"name them: {SPLITS_EXAMPLE}")
     if over is first or (isinstance(over, tree.Name) and over.name == "splits"):
-        return None
+        return
     if isinstance(first, tree.Name) and isinstance(over, tree.Name) and first.name == over.name:
-        return None
-    if not _is_open(body, over):
+        return
+    if not _is_unbound(body, over):
         value = evaluate_splits(body.ctx, over, body.scope, "the splits of a statistic")
         if not isinstance(value.data, Record):
             raise NoValue
-        if splits.record is not None and _are_alike(splits.record, value.data):
-            return None
+        if splits.record is not None and _are_equal(splits.record, value.data):
+            return
     body.ctx.fail(
         "E0301",
-        "a reward looks at its responses at one set of splits",
+        "a reward has one set of splits",
         over.span,
-        "others",
-        labels=[Label(first.span, "these are the reward's")],
-        help="run over `splits`, the places of the first, and choose among them: `for M in splits if M < 1K tokens`",
+        "other splits",
+        labels=[Label(first.span, "the reward's splits")],
+        help="run over `splits`, which are the reward's, and choose among them: `for M in splits if M < 1K tokens`",
     )
-    return False
 
 
-def _are_alike(a: Record, b: Record) -> bool:
+def _are_equal(a: Record, b: Record) -> bool:
+    """Return whether two records have the same splits: equal schedules of budgets, or the same call."""
     if isinstance(a, WrittenBudgets) and isinstance(b, WrittenBudgets):
         return a.schedule == b.schedule and a.data("reached") == b.data("reached")
     return a is b or (a.kind == b.kind and a.span == b.span)
 
 
 def make_split_variable(body: FormulaScope, name: str) -> TypedExpr:
-    """Return a variable over the splits, a number of tokens."""
+    """Return a typed variable over the splits, a number of tokens up to the largest split."""
     return TypedExpr(Variable(name=name), TOKENS, 0.0 if body.is_measure else 1.0, body.splits.high)
 
 
 def name_split_variable(body: FormulaScope) -> str:
-    """Return a new name for a variable over the splits."""
+    """Return the canonical name of the next variable over splits: `M`, `M1`, `M2` and so on."""
     return f"M{body.env.split_count or ''}"
 
 
@@ -153,10 +176,15 @@ def is_current_split(value: TypedExpr) -> bool:
 
 
 def find_previous(body: FormulaScope, value: TypedExpr, expr: tree.Expr) -> TypedExpr:
-    """Return the last split before a number of tokens, or 0 before the first split.
+    """Return the typed expression `before(value)`: the last split below a number of tokens, or 0.
+
+    Args:
+        body: The formula with its splits.
+        value: The typed argument.
+        expr: The argument in the syntax tree.
 
     Raises:
-        NoValue: The value is no number of tokens, which was reported.
+        NoValue: The value is not a number of tokens, which was reported.
     """
     if value.unit != TOKENS:
         hint = "write `before(L)`, `before(M)` or `before(len(y))`"

@@ -103,7 +103,7 @@ def type_condition(body: FormulaScope, expr: tree.Expr) -> TypedExpr:
         NoValue: It is a number or wrong, which was reported.
     """
     value = type_expression(body, expr)
-    if value.condition:
+    if value.is_condition:
         return value
     message = "a condition is true or false, and this is a number"
     fail(body, "E0301", message, expr, "compare it: `… > 0`")
@@ -555,10 +555,10 @@ def _type_reading(body: FormulaScope, expr: tree.Call, name: str) -> TypedExpr:
     for vote in more:
         votes = type_expression(body, vote)
         if votes.unit != PLAIN or not (
-            votes.open or (votes.constant and votes.low >= 1 and votes.low % 1 == 0)
+            votes.is_unbound or (votes.is_constant and votes.low >= 1 and votes.low % 1 == 0)
         ):
             fail(body, "E0301", "a vote is of a whole number of responses", vote, f"write `{example}`")
-        field = f"{name}@{int(votes.low) if votes.constant else 1}"
+        field = f"{name}@{int(votes.low) if votes.is_constant else 1}"
     body.uses.add(name)
     if of in body.env.sampled and not (reading.sampled and body.env.sampled[of] == "ref"):
         hint = "measure them by `len(z)` or `correct(z)`, or in a reward those of `group`"
@@ -696,7 +696,7 @@ def _type_cut(body: FormulaScope, expr: tree.Slice, op: Literal["forced", "bare"
             "cut those of `group`: `mean(correct(answer(z[:L])) for z in group)`",
         )
     if body.is_measure and op == "forced":
-        if not (cut.constant or cut.open or is_split_variable(cut)):
+        if not (cut.is_constant or cut.is_unbound or is_split_variable(cut)):
             hint = "cut at a number, or run over the budgets: `… correct(answer(z[:L])) for L in grid`"
             fail(body, "E0301", "an evaluation forces answers at its budgets alone", upper, hint)
     elif body.track is not None or body.is_selection:
@@ -1002,9 +1002,9 @@ def _read_window(body: FormulaScope, over: tree.Expr) -> int:
             not isinstance(count, (tree.Binding, tree.Comprehension))
         ):
             value = type_expression(body, count)
-            if value.unit == STEPS and value.constant and value.low >= 1 and value.low == int(value.low):
+            if value.unit == STEPS and value.is_constant and value.low >= 1 and value.low == int(value.low):
                 return int(value.low)
-            if value.unit == STEPS and value.open:
+            if value.unit == STEPS and value.is_unbound:
                 return 1
             message = "`steps(…)` takes a whole number of steps, 1 or more"
             fail(body, "E0301", message, count, f"write `for z in {OVER_STEPS}`")
