@@ -43,14 +43,14 @@ CHANGED: dict[str, tuple[str, str, str]] = {
 UNSEEN = {"presentation": ("selection.name",), "always `z`, whatever the response is called": ("choice.var",)}
 """Settings that no result depends on, with the reason."""
 NOT_READ = {
-    "margin": (TRACE.replace(" }", ", margin = -len(trace) }"), "E0521 `margin` says what `drop` leaves out"),
+    "margin": (TRACE.replace(" }", ", margin = -len(trace) }"), "E0521 `margin` says which picks `drop` leaves out"),
     "drop": (TRACE.replace(" }", ", drop = 30% }"), "E0304 the selection `best` drops"),
     "drop of questions": (KEEP.replace(" }", ", drop = 30% }"), "E0304 a pick is a `trace`"),
     "margin of questions": (KEEP.replace(" }", ", margin = 1 }"), "E0304 a pick is a `trace`"),
     "where": (TRACE.replace(" }", ", where = len(trace) >= 0 tokens }"), "W0520 the condition always holds"),
     "if": (TRACE.replace("correct(z)", "len(z) >= 0 tokens"), "W0520 the condition always holds"),
     "where of questions": (KEEP.replace("< 1", "<= 1"), "W0520 the condition always holds"),
-    "key of each": (EACH.replace("each(z", "each(len(z)"), "E0310 `each` takes responses as they are"),
+    "key of each": (EACH.replace("each(z", "each(len(z)"), "E0310 `each` takes responses unchanged"),
     "let": (TRACE.replace("{", "{ let usual = mean(len(z) for z in group)\n"), "W0201 the let `usual` is never used"),
     "parameter": (TRACE.replace("best", "best(most: number = 1 in 0..1)"), "W0201 the parameter `most` is never used"),
 }  # fmt: skip

@@ -316,7 +316,7 @@ def test_a_column_keeps_its_call_and_its_arguments(study: Callable[..., Study]) 
         ("mean(correct(z[:4 tokens]) for z in arm)", "whole, and not cut"),
         (
             "mean(correct(answer(z[:len(z) / 2])) for z in arm)",
-            "E0301 an evaluation forces answers at its budgets",
+            "E0301 an evaluation forces answers only at budgets",
         ),
         ("mean(mode(z) for z in arm)", "a measure does not know `mode`"),
         ("mean(majority(z, 1.5) for z in arm)", "whole number"),
@@ -340,8 +340,8 @@ def test_what_a_measure_cannot_be_is_said_where_it_stands(
 @pytest.mark.parametrize(
     ("column", "change", "said"),
     [
-        ("pass_at(8)", ("\0", ""), "`pass_at` draws 8 responses of a question, and `small` samples 4"),
-        ("aes", (", relative_to: base", ""), "the study names none"),
+        ("pass_at(8)", ("\0", ""), "`pass_at` needs 8 responses to a question, and `small` samples 4"),
+        ("aes", (", relative_to: base", ""), "the study names no baseline"),
         ("per_1k", ("rows = arms", "rows = arms, subset = balanced"), "all questions"),
         ("length(2)", ("measure brief(", "measure length("), "a column of every table"),
         (

@@ -280,7 +280,7 @@ PYTHON = "write `{` here, and `}` behind the block: indentation means nothing"
             "cheap(cost)",
             "E0201",
             "cheap",
-            "`cheap` is a reward, and no function: write its formula here as a `let`",
+            "`cheap` is a reward, and not a function: write its formula here as a `let`",
         ),
         (
             EXPLAINED,

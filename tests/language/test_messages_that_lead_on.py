@@ -79,7 +79,7 @@ def test_a_value_in_another_form_leads_to_one_that_is_whole(
         (
             "let c = 3\nmean(c * prob(t) for t in y)",
             "in this statistic over tokens",
-            "it knows its tokens, tracks and numbers that are written out",
+            "it may read its tokens, tracks and constants",
         ),
         ("mean(prob(t) for t in truth)", "`mean` runs over", "write `… in truth(y)`"),
         ("let c = 3\nc * mean(prob(t) for t in b)", "`mean` runs over", "`group` is"),
@@ -250,7 +250,7 @@ def test_an_experiment_called_dpo_trains_by_dpo(errors: Callable[[str], list[Dia
     alone = MINE.replace("experiment mine", "experiment dpo").replace(
         "reward = outcome", "reward = outcome\n  method = dpo"
     )
-    assert all("needs itself" not in each.message for each in errors(f"{HEAD}{alone}"))
+    assert all("is defined by itself" not in each.message for each in errors(f"{HEAD}{alone}"))
 
 
 def test_a_change_of_one_experiment_is_not_told_to_name_it() -> None:
@@ -278,16 +278,16 @@ TRACKED = "clip(a, 0, 1, start: 0)"
 @pytest.mark.parametrize(
     ("body", "message", "helps"),
     [
-        ("correct(y) - a\n  let a = 1", "`a` is named further down", "put its line above this one"),
+        ("correct(y) - a\n  let a = 1", "`a` is defined in a later line", "put its line above this one"),
         (
             f"metric m = correct(y) * a\n  track a = {TRACKED.replace('a,', 'a + m,')}\n  correct(y) - a",
-            "`a` is named further down",
+            "`a` is defined in a later line",
             "two lines cannot read each other",
         ),
         (
             "let a = a + 1\n  correct(y) - a",
-            "`a` needs itself",
-            "a `track` reads its value at the step before",
+            "`a` is defined by itself",
+            "only a `track` may read its own value, of the step before",
         ),
         (
             "track a = max(a + x.level, 0, start: 0)\n  correct(y) - a",
@@ -357,7 +357,7 @@ def test_a_setting_of_the_recipe_in_its_loss_is_told_where_it_belongs(
 def test_wordings_in_the_wrong_order_are_one_message(errors: Callable[[str], list[Diagnostic]]) -> None:
     words = "wording free { }\nwording easy { when = mean(len(z) for z in ref) < 1K tokens }\n"
     (found,) = errors(words + amended("rollout { wordings = [free, easy] }\n  reference_samples = 4"))
-    assert found.help == "give `free` a `when` of its own, or put it last"
+    assert found.help == "give `free` another `when`, or put it last"
 
 
 def test_a_share_of_all_questions_is_told_to_be_none(errors: Callable[[str], list[Diagnostic]]) -> None:

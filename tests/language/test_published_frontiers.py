@@ -57,7 +57,7 @@ def found(compiled: Callable[..., CompileResult], text: str, letter: str = "E") 
         (OTHER, "the frontier is of Qwen/Qwen3-4B, and `base` goes back to Qwen/Qwen3-8B"),
         (
             STUDY.replace("checkpoint(qwen3_4b)", 'results("theirs.parquet", model: "own")'),
-            "nothing says of which model the responses of `base` are, and the frontier is of Qwen/Qwen3-4B",
+            "the spec does not say which model wrote the responses of `base`, and the frontier is of Qwen/Qwen3-4B",
         ),
         (TWO, "`base` lacks amc23, minerva"),
         (GSM, "`base` lacks aime24, aime25, amc23, minerva and has gsm8k, which the frontier lacks"),

@@ -423,7 +423,7 @@ def test_a_condition_on_drawn_questions_is_told_what_else_it_may_read(
         for each in compiled(changed(*lines, above=above), target="other").diagnostics
         if each.code == "E0511"
     ]
-    assert str(found.help).endswith("or measure the reference model's: `mean(len(z) for z in ref)`")
+    assert str(found.help).endswith("or measure responses of `ref`: `mean(len(z) for z in ref)`")
 
 
 def test_what_only_a_cluster_has_is_known_of_a_study_of_the_file(

@@ -83,7 +83,7 @@ def test_names_do_not_mix(functions: str, plain: str, spec: Path) -> None:
         ("let f(a) = len(z)\nmean(f(z) for z in group) / 1 tokens", "E0301", "not a response", 2),
         ("let f(a, a) = a\nf(1, correct(y))", "E0208", "a", 2),
         ("let max(a) = a\nmax(correct(y))", "E0208", "max", 2),
-        ("let f(a) = trapezoid(a)\nf(correct(y))", "E0301", "belongs to a split", 2),
+        ("let f(a) = trapezoid(a)\nf(correct(y))", "E0301", "takes a split, and", 2),
     ],
 )
 def test_what_is_wrong_is_said_once_and_in_its_place(

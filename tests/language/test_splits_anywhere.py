@@ -35,12 +35,12 @@ SOUND = [
 ]
 UNSOUND = [
     ("correct(y) + count(M for M in splits)", "E0301", "this reward has no splits"),
-    ("correct(y) + before(len(y)) / 1 token", "E0301", "belongs to a split, and there is none"),
-    ("correct(y) * trapezoid(4 tokens)", "E0301", "belongs to a split"),
+    ("correct(y) + before(len(y)) / 1 token", "E0301", "takes a split, and this reward has no splits"),
+    ("correct(y) * trapezoid(4 tokens)", "E0301", "takes a split, and"),
     (f"correct(y) * sum(M for M in {AT})", "E0302", "a plain number"),
     (f"correct(y) + sum(before(3) / M for M in {AT})", "E0302", "`before` is of a number of tokens"),
-    (f"correct(y) * sum(trapezoid(M / 2) for M in {AT})", "E0301", "is of one of the splits"),
-    (f"dense L in {AT}: correct(y[:L]) * trapezoid(before(L))", "E0301", "is of one of the splits"),
+    (f"correct(y) * sum(trapezoid(M / 2) for M in {AT})", "E0301", "takes a split of the reward"),
+    (f"dense L in {AT}: correct(y[:L]) * trapezoid(before(L))", "E0301", "takes a split of the reward"),
     (f"mean(M for M in {AT} if correct(answer(y[:M]))) / len(y)", "E0306", "may have nothing to run over"),
     (
         f"dense L in {AT}: correct(y[:L]) + mean(correct(y[:M]) for M in [2 tokens, 8 tokens])",
@@ -53,7 +53,7 @@ UNSOUND = [
         "one set of splits",
     ),
     ("mean(correct(y[:M]) for M in [8 tokens, 4 tokens])", "E0410", "the budget 8 tokens is not between"),
-    (f"let first = correct(y[:L])\ndense L in {AT}: first", "E0201", "known in the `dense` line alone"),
+    (f"let first = correct(y[:L])\ndense L in {AT}: first", "E0201", "is known only in the `dense` line"),
     (f"track t = mean(len(z) for z in {AT}, empty: 1 token)\ncorrect(y) * t / 1 token", "E0301", ""),
     (
         "track t = mean(before(len(z)) for z in steps(2 steps), empty: 1 token)\n"

@@ -66,8 +66,8 @@ def test_a_study_whose_arms_have_no_suite(only: Callable[[str], Diagnostic]) -> 
     found = only(f"{HEAD}{bare}study all {{\narm a = mine\narm b = checkpoint(qwen3_4b)\n}}")
     assert found.code == "E0304"
     assert found.message == "`all` needs `eval`, a suite: how its arms are evaluated"
-    assert [label.text for label in found.labels] == ["no `eval`", *["no suite of its own"] * 2]
-    assert found.help == "add `eval = math_reg` to the study, a suite of your own or one from `std.suites`"
+    assert [label.text for label in found.labels] == ["no `eval`", *["no `eval` either"] * 2]
+    assert found.help == "add `eval = math_reg` to the study, a declared suite or one from `std.suites`"
 
 
 @pytest.mark.parametrize("study", ["eval = math_reg", "eval = fewer", "replicate = [1]"])

@@ -72,8 +72,8 @@ study it { SCORE
     ("axes", "lines", "words"),
     [
         ("count error", "five", "shows errors on a frontier, and the study has no score"),
-        ("count accuracy", "five", "has one axis of budgets' rules, and one of arms"),
-        ("budget error", "five", "has one axis of budgets' rules, and one of arms"),
+        ("count accuracy", "five", "has an axis of budget schedules and an axis of arms"),
+        ("budget error", "five", "has an axis of budget schedules and an axis of arms"),
         ("count budget", "qwen3_4b", "counts budgets, and "),
         ("budget accuracy", "five", "is over budget, and "),
         ("count budget", "linear(to: 32K tokens, n: 5)", "has no name"),
@@ -99,7 +99,7 @@ def test_errors_are_on_a_frontier_that_reaches_as_far(compiled: Callable[..., Co
     assert compiled(text).spec
     (fault,) = compiled(text.replace("32K", "64K")).diagnostics
     assert "on 0 to 65,536 tokens, and the frontier `qwen3_4b` covers 0 to 32,768" in fault.message
-    assert fault.help == "take budgets `to: 32768 tokens`"
+    assert fault.help == "use budgets `to: 32768 tokens`"
 
 
 def test_rules_of_many_budgets_are_bounded_as_all_checking_is(compiled: Callable[..., CompileResult]) -> None:

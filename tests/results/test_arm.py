@@ -198,7 +198,7 @@ study theirs {
     (fault,) = {
         each.message: each for each in compile_file("s.reo").diagnostics if each.code == "E0616"
     }.values()
-    assert "nothing says of which model the responses of `mine` are" in fault.message
+    assert "the spec does not say which model wrote the responses of `mine`" in fault.message
     Path("s.reo").write_text(re.sub(r'(model: "\w")', r"\1, base: chain_model", text))
     assert not [
         each

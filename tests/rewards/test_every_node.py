@@ -384,7 +384,7 @@ def test_a_measure_of_an_evaluation_has_no_history(tmp_path: Path) -> None:
     path = tmp_path / "own.reo"
     for value in ("mean(len(z) for z in history(x))", "mean(mean(len(w) for w in history(x)) for z in arm)"):
         path.write_text(f"measure m {{ {value} }}\n")
-        assert [each.message for each in check_file(path).diagnostics] == ["a measure has no steps before"]
+        assert [each.message for each in check_file(path).diagnostics] == ["a measure has no earlier steps"]
 
 
 @pytest.mark.parametrize("what", CASES)

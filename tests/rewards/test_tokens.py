@@ -104,18 +104,21 @@ def test_a_statistic_is_that_of_a_loop(tmp_path_factory: pytest.TempPathFactory,
     [
         ("prob(y)", "`prob` is of a token"),
         ("mean(t for t in y)", "`t` is a token"),
-        ("mean(prob(t, 3) for t in y)", "takes a token, and the model to ask"),
-        ("mean(entropy(t) for t in y, under: teacher)", "write it there: `entropy(t, under: teacher)`"),
+        ("mean(prob(t, 3) for t in y)", "takes a token, and the model that scores it"),
+        (
+            "mean(entropy(t) for t in y, under: teacher)",
+            "move it to the number of a token: `entropy(t, under: teacher)`",
+        ),
         ("likelihood(y)", "run over tokens: `mean(prob(t) for t in truth(y))`"),
-        ("mean(prob(t, under: qwen) for t in y)", "the one other model that a stage holds is its teacher"),
+        ("mean(prob(t, under: qwen) for t in y)", "besides the policy, only the teacher scores tokens"),
         ("mean(prob(t) * len(y) / 1 token for t in y)", "this is not a response"),
-        ("mean(prob(t) * x.level for t in y)", "reads nothing but its tokens"),
+        ("mean(prob(t) * x.level for t in y)", "reads only scores of its tokens"),
         ("mean(prob(t) for t in y if prob(t) > 0.5)", "may have nothing to run over"),
         ("mean(entropy(t) for t in y[:0 tokens])", "may have nothing to run over"),
         ("mean(entropy(t) for t in y[:3])", "cut at a number of tokens"),
         ("mean(mean(prob(t) for t in z) for z in ref)", "the tokens of responses of `ref`"),
         ("mean(mean(prob(t) for t in z) for z in history(x), empty: 0)", "the tokens of responses of `ref`"),
-        ("truth(y)", "the reference answer is no number"),
+        ("truth(y)", "the reference answer is not a number"),
         ("answer(y)", "an answer is not a number"),
         ("mean(prob(t) for t in answer(y))", "may have nothing to run over"),
         ("mean(prob(t) for t in answer(y[:9 tokens]), empty: 0)", "the tokens of a forced answer"),
@@ -145,7 +148,7 @@ def test_where_no_model_is_at_hand(text: str, place: str, tmp_path: Path) -> Non
     path = tmp_path / "own.reo"
     path.write_text(text.format("mean(prob(t) for t in z)"))
     (found,) = [each for each in check_file(path).diagnostics if each.severity == "error"]
-    assert found.message == f"no model is asked about the tokens of the responses of {place}"
+    assert found.message == f"no model scores the tokens of the responses of {place}"
 
 
 @pytest.mark.parametrize(

@@ -74,7 +74,7 @@ RESERVED = {
     "batch": "all responses of the step",
 }
 COPY_COST = 6
-"""How much more work a name costs that is copied for a local function: a copy takes 100 bytes for each name."""
+"""The additional work for each name that is copied for a local function: a copy takes 100 bytes."""
 
 
 @dataclass(slots=True)
@@ -84,7 +84,7 @@ class TypedReward:
     split: Record | None
     """The splits of responses; None without splits, or if a parameter they depend on has no argument."""
     uses: set[str]
-    """What training needs for the reward: `group`, `ref`, `forced`, `teacher` and the like."""
+    """The needs of the reward in training: `group`, `ref`, `forced`, `teacher` and the like."""
     cuts: list[tuple[TypedExpr, Span]]
     """The cuts of responses: the number of tokens, and the span."""
     lets: list[NamedValue] = field(default_factory=list)

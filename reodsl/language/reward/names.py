@@ -37,7 +37,7 @@ from reodsl.syntax import tree
 
 Interval = tuple[float, float]
 Facts: TypeAlias = "Mapping[Expression, ValueRange]"
-"""What conditions around an expression imply: the possible values of other expressions."""
+"""The possible values of expressions, as the conditions around them imply."""
 
 
 class ValueRange(NamedTuple):
@@ -317,13 +317,13 @@ class FormulaScope:
     split_name: str | None = None
     """The name of the current split in a `dense` line."""
     uses: set[str] = field(default_factory=set)
-    """What the formula needs in training, as in `TypedReward`."""
+    """The needs of the formula in training, as in `TypedReward`."""
     cuts: list[tuple[TypedExpr, Span]] = field(default_factory=list)
     """The cuts of responses: the number of tokens, and the span."""
     fields: dict[str, Span] = field(default_factory=dict)
     """The numbers of a question that it reads, each with its first span."""
     facts: Facts = field(default_factory=dict)
-    """What the conditions around the current expression imply."""
+    """The possible values of expressions, as the conditions around the current expression imply."""
     tests: dict[Expression, tuple[Facts, Facts]] = field(default_factory=dict)
     """The facts of each `let` that is a condition, if it holds and if it does not."""
     integers: set[str] = field(default_factory=set)

@@ -1,6 +1,6 @@
 """Type the expressions of a reward: from syntax to the representation, with units and ranges of values.
 
-Expressions hold calls, calls hold expressions and statistics, and those hold expressions again: one file.
+This is one file, since expressions contain calls, calls contain statistics, and statistics contain expressions.
 """
 
 from __future__ import annotations
@@ -92,44 +92,56 @@ from reodsl.syntax import tree
 from reodsl.syntax.scanner import clip_text
 
 DEEPEST_FORMULA = 120
+"""The deepest nesting of a formula."""
 Source: TypeAlias = Literal["group", "ref", "history", "splits"]
+"""The sources of a statistic: responses to a question now, of the reference model or in earlier steps; or splits."""
 HISTORY = "history(x)"
+"""The expression for all responses to a question in earlier steps."""
 
 
 def type_condition(body: FormulaScope, expr: tree.Expr) -> TypedExpr:
-    """Return an expression that is true or false.
+    """Type an expression that must be true or false.
 
     Raises:
-        NoValue: It is a number or wrong, which was reported.
+        NoValue: The expression is wrong, or is a number, which was reported.
     """
     value = type_expression(body, expr)
     if value.is_condition:
         return value
-    message = "a condition is true or false, and this is a number"
-    fail(body, "E0301", message, expr, "compare it: `… > 0`")
+    fail(body, "E0301", "a condition is true or false, and this is a number", expr, "compare it: `… > 0`")
 
 
 def type_expression(body: FormulaScope, expr: tree.Expr) -> TypedExpr:
-    """Return an expression typed.
+    """Type an expression of a formula: return its representation with its unit and the range of its values.
+
+    The work and the depth are counted, and what the conditions around the expression imply narrows its range.
+
+    Args:
+        body: The formula, with the names that the expression may use.
+        expr: The expression in the syntax tree.
 
     Raises:
-        NoValue: It is wrong, which was reported.
+        NoValue: The expression is wrong, which was reported.
     """
     if body.depth > DEEPEST_FORMULA:
         body.ctx.fail("E0209", "this is nested too deep", expr.span, help="give parts of it names with `let`")
     body.ctx.charge(expr.span, EXPRESSION_STEPS)
     body.depth += 1
     try:
-        value = _type(body, expr)
-        # The hash of a leaf is cheap; that of a whole expression is taken only where its range matters.
-        leaf = isinstance(value.data, (Variable, Length, Correct, Attribute))
-        return narrow(body, value) if leaf else value
+        value = _type_node(body, expr)
+        # `narrow` hashes the expression, which is cheap only for a leaf; operators narrow others if they need to.
+        is_leaf = isinstance(value.data, (Variable, Length, Correct, Attribute))
+        return narrow(body, value) if is_leaf else value
     finally:
         body.depth -= 1
 
 
-def _type(body: FormulaScope, expr: tree.Expr) -> TypedExpr:
-    """Return an expression typed, by its class in the syntax tree."""
+def _type_node(body: FormulaScope, expr: tree.Expr) -> TypedExpr:
+    """Type an expression by the rules of its class in the syntax tree.
+
+    Raises:
+        NoValue: The expression is wrong, which was reported.
+    """
     match expr:
         case tree.Number():
             quantity = read_number(body.ctx, expr)
@@ -159,11 +171,16 @@ def _type(body: FormulaScope, expr: tree.Expr) -> TypedExpr:
         case tree.Call():
             return _type_call(body, expr)
         case tree.Attribute() if _name_field(expr) and (body.is_selection or body.track):
-            hint = "measure responses: `len(z)`, `correct(z)` or `mode(z)`"
-            fail(body, "E0301", f"{_name_body(body)} knows no number of a question", expr, hint)
+            fail(
+                body,
+                "E0301",
+                f"{_name_body(body)} knows no number of a question",
+                expr,
+                "measure responses: `len(z)`, `correct(z)` or `mode(z)`",
+            )
         case tree.Attribute() if (field := _name_field(expr)) and body.track is None:
             if field in READINGS:
-                message = f"`{field}` is a number of a response, and of no question"
+                message = f"`{field}` is a number of a response, and not of a question"
                 hint = f"write `{field}(y)`; a column of the data needs another name"
                 fail(body, "E0301", message, expr, hint)
             unit = TOKENS if field.endswith("budget") else PLAIN
@@ -179,7 +196,7 @@ def _type(body: FormulaScope, expr: tree.Expr) -> TypedExpr:
             fail(
                 body,
                 "E0301",
-                "a cut response has no value of its own",
+                "a cut response is not a number",
                 expr,
                 f"write `correct(answer({body.ctx.text_at(expr.span)}))`",
             )
@@ -187,7 +204,10 @@ def _type(body: FormulaScope, expr: tree.Expr) -> TypedExpr:
 
 
 def _name_field(expr: tree.Expr) -> str:
-    """Return the number of a question that an expression names: `info.level` for `x.info.level`; else an empty text."""
+    """Return the column of the question that an expression reads: `info.level` for `x.info.level`.
+
+    The text is empty for another expression.
+    """
     names: list[str] = []
     while isinstance(expr, tree.Attribute):
         names.insert(0, expr.name.name)
@@ -196,7 +216,11 @@ def _name_field(expr: tree.Expr) -> str:
 
 
 def _type_name(body: FormulaScope, expr: tree.Name) -> TypedExpr:
-    """Return a name typed, or report why it is no number."""
+    """Type a name in a formula, or report why it is not a number.
+
+    Raises:
+        NoValue: The name is not a number, which was reported.
+    """
     name = expr.name
     env = body.env
     if name in env.values:
@@ -204,39 +228,24 @@ def _type_name(body: FormulaScope, expr: tree.Name) -> TypedExpr:
     if name in env.invalid:
         raise NoValue
     if name == env.token:
-        fail(
-            body,
-            "E0301",
-            f"`{name}` is a token, and no number",
-            expr,
-            f"ask a model about it: `prob({name})`",
-        )
+        fail(body, "E0301", f"`{name}` is a token, and not a number", expr, f"write `prob({name})`")
     if body.track is not None and (
         name == body.track or (name in body.metrics and name != STEP and not env.call_stack)
     ):
         if body.track in env.values:
             return body.metrics[name]
-        env.invalid.update((body.track, *body.metrics))  # One mistake, however many a track reads.
-        fail(
-            body,
-            "E0320",
-            f"the track `{body.track}` reads the step before, and has no start",
-            expr,
-            f"bound the whole, and say what it is at the first step: `clip({name} + …, LOW, HIGH, start: 0)`",
-        )
+        env.invalid.update(
+            (body.track, *body.metrics)
+        )  # Report one error, however many values a track reads.
+        hint = f"bound the value and give its first value: `clip({name} + …, LOW, HIGH, start: 0)`"
+        fail(body, "E0320", f"the track `{body.track}` reads the step before, and has no start", expr, hint)
     if body.track not in (None, BATCH) and name == STEP and not body.is_measure:
         return TypedExpr(Variable(name=STEP), STEPS, 0.0, INF)
     if name in env.responses or name in ("group", BATCH, "ref", "x"):
         forms = {item: f"mean(len(z) for z in {item})" for item in ("group", BATCH, "ref")} | {
             "x": "x.budget"
         }
-        fail(
-            body,
-            "E0301",
-            f"`{name}` is not a number",
-            expr,
-            f"measure it: `{forms.get(name, f'len({name})')}`",
-        )
+        fail(body, "E0301", f"`{name}` is not a number", expr, f"write `{forms.get(name, f'len({name})')}`")
     if name in env.other_params:
         fail(body, "E0301", f"`{name}` is not a number", expr, f"run over it: `dense L in {name}: …`")
     declared = lookup(body.ctx, body.scope.module, name)
@@ -249,25 +258,25 @@ def _type_name(body: FormulaScope, expr: tree.Name) -> TypedExpr:
     if declared is None and name in FUNCTIONS and name not in body.scope.module.imports:
         hint = f"call it: `{name}(y)`" if name in ("correct", "len", *READINGS) else f"call it: `{name}(…)`"
         body.ctx.fail(
-            "E0201", f"`{name}` stands here without its arguments", expr.span, "not called", help=hint
+            "E0201", f"the function `{name}` has no arguments here", expr.span, "not called", help=hint
         )
     if declared is None and name == body.splits.variable:
         body.ctx.fail(
             "E0201",
-            f"`{name}` is the split at hand, and known in the `dense` line alone",
+            f"`{name}` is the current split, and is known only in the `dense` line",
             expr.span,
-            "not in its line",
-            help=f"run over all of them: `count(M for M in splits if …)`, or use a function: `let f({name}) = …`",
+            "in another line",
+            help=f"run over all splits: `count(M for M in splits if …)`, or use a function: `let f({name}) = …`",
         )
     if declared is None and name not in body.scope.module.imports:
         _refuse_order(body, expr)
         noun, hint = (
-            ("statistic over tokens", "it knows its tokens, tracks and numbers that are written out")
+            ("statistic over tokens", "it may read its tokens, tracks and constants")
             if env.token
             else ("reward", suggest(name, [*env.names(), *FUNCTIONS], "there is"))
         )
         if name == STEP and noun == "reward" and not body.is_selection:
-            hint = "a track knows it: write `track done = min(1, step / 100 steps)`, and read `done` here"
+            hint = "a track may read it: write `track done = min(1, step / 100 steps)`, and read `done` here"
         if body.track is not None:
             noun = "statistic over `batch`" if body.track == BATCH else _name_body(body).removeprefix("a ")
             steps = (
@@ -277,7 +286,7 @@ def _type_name(body: FormulaScope, expr: tree.Name) -> TypedExpr:
                 if body.track == BATCH
                 else "`step`, tracks above it, metrics above it if it has a `start`, "
             )
-            hint = f"it knows constants, {steps}and what its statistic runs over"
+            hint = f"it may read constants, {steps}and what its statistic runs over"
         body.ctx.fail("E0201", f"there is no `{name}` in this {noun}", expr.span, "unknown", help=hint)
     if declared is None:
         raise NoValue
@@ -286,15 +295,17 @@ def _type_name(body: FormulaScope, expr: tree.Name) -> TypedExpr:
         "E0301",
         f"`{name}` is not a number",
         expr,
-        "a reward uses numbers, its parameters and its responses",
+        "use numbers, parameters and responses of the reward",
     )
 
 
 def _refuse_order(body: FormulaScope, expr: tree.Name) -> None:
-    """Report E0201 if a name is a metric, or is defined in this line or further down.
+    """Report E0201 for a name that another line defines but that this line may not read.
+
+    It is a metric, or is defined in this line or a later line. Other names are not reported.
 
     Raises:
-        NoValue: It was reported.
+        NoValue: The name was reported.
     """
     kind, span = body.line_kinds.get(expr.name, ("", expr.span))
     if kind == "metric" and body.track is None:
@@ -302,17 +313,24 @@ def _refuse_order(body: FormulaScope, expr: tree.Name) -> None:
         hint = f"write `let {expr.name} = …`; a track with a `start` reads a metric's mean at the step before"
         fail(body, "E0201", message, expr, hint)
     if span[1:3] > expr.span[1:3] and (kind != "let" or body.track is None):
-        hint = "put its line above this one; two lines cannot read each other"
-        fail(body, "E0201", f"`{expr.name}` is named further down", expr, hint)
+        fail(
+            body,
+            "E0201",
+            f"`{expr.name}` is defined in a later line",
+            expr,
+            "put its line above this one; two lines cannot read each other",
+        )
     if kind == "let" and body.track is None and not body.env.token and expr.name not in body.env.functions:
-        hint = "write out what it is; a `track` reads its value at the step before"
-        fail(body, "E0201", f"`{expr.name}` needs itself", expr, hint)
+        hint = "write another formula; only a `track` may read its own value, of the step before"
+        fail(body, "E0201", f"`{expr.name}` is defined by itself", expr, hint)
 
 
 def _type_choice(body: FormulaScope, expr: tree.IfElse) -> TypedExpr:
+    """Type `THEN if CONDITION else OTHER`, each branch with what the condition implies in it."""
     test = type_condition(body, expr.condition)
 
     def type_branch(holds: bool) -> TypedExpr:
+        """Type the first branch if the condition holds, else the second."""
         inner = body.within(body.env, combine_facts(body.facts, list_facts(body, test.data, holds)))
         return type_expression(inner, expr.then if holds else expr.otherwise)
 
@@ -320,7 +338,11 @@ def _type_choice(body: FormulaScope, expr: tree.IfElse) -> TypedExpr:
 
 
 def _type_call(body: FormulaScope, expr: tree.Call) -> TypedExpr:
-    """Return a call in a formula typed."""
+    """Type a call in a formula: find the rules for its function, or report that there is no such function.
+
+    Raises:
+        NoValue: The call is wrong, which was reported.
+    """
     if not isinstance(expr.function, tree.Name):
         fail(body, "E0301", "only a name can be called", expr.function, "write `NAME(…)`")
     name = expr.function.name
@@ -347,13 +369,8 @@ def _type_call(body: FormulaScope, expr: tree.Call) -> TypedExpr:
     if name in body.env.functions:
         return _type_local(body, expr, body.env.functions[name])
     if name in body.env.call_stack:
-        fail(
-            body,
-            "E0313",
-            f"the function `{name}` calls itself",
-            expr,
-            "write out what it is; a function uses what stands above it",
-        )
+        hint = "write another formula; a function may call only functions above it"
+        fail(body, "E0313", f"the function `{name}` calls itself", expr, hint)
     if name in body.env.invalid:
         raise NoValue
     if name in RESPONSE:
@@ -361,7 +378,7 @@ def _type_call(body: FormulaScope, expr: tree.Call) -> TypedExpr:
     if name in TOKEN_NUMBERS or name == "truth":
         return _type_token(body, expr, name)
     if name == "before":
-        argument = _take_splits(body, expr, "before")
+        argument = _take_split_argument(body, expr, "before")
         return find_previous(body, type_expression(body, argument), argument)
     for rule in WEIGHTS:
         if rule == name:
@@ -370,13 +387,8 @@ def _type_call(body: FormulaScope, expr: tree.Call) -> TypedExpr:
         if function == name:
             return _type_numeric(body, expr, function)
     if name == "z":
-        fail(
-            body,
-            "E0301",
-            "`z(…)` normalises a whole part of a reward",
-            expr,
-            "let the value be a sum of parts: `z(correct(y)) + 0.5 * z(mode(y) == 0, on: prefix)`",
-        )
+        hint = "write the value as a sum of parts: `z(correct(y)) + 0.5 * z(mode(y) == 0, on: prefix)`"
+        fail(body, "E0301", "`z(…)` normalises a part of a reward, a term of a sum", expr, hint)
     if statistic is not None:
         fail(body, "E0310", f"`{name}` runs over responses", expr, f"write `{name}(len(z) for z in group)`")
     _refuse_history(body, expr)
@@ -384,16 +396,25 @@ def _type_call(body: FormulaScope, expr: tree.Call) -> TypedExpr:
         name, [*FUNCTIONS, *body.env.functions], "functions are"
     )
     if name == "quantile":
-        hint = "a track has it: `track most = quantile(len(z) for z in monitor, at: 90%)`"
+        hint = "only a track has quantiles: `track most = quantile(len(z) for z in monitor, at: 90%)`"
     if is_reward(body.ctx, body.scope.module, name):
-        hint = f"`{name}` is a reward, and no function: write its formula here as a `let`"
+        hint = f"`{name}` is a reward, and not a function: write its formula here as a `let`"
     body.ctx.fail(
         "E0201", f"there is no function `{name}` in a reward", expr.function.span, "unknown", help=hint
     )
 
 
 def _type_local(body: FormulaScope, expr: tree.Call, function: LocalFunction) -> TypedExpr:
-    """Return a call of the reward's own function: its body typed, with the arguments for its parameters."""
+    """Type a call of a local function, `let f(a) = …`: its value, with the arguments as its parameters.
+
+    Args:
+        body: The formula, with the names of the caller.
+        expr: The call.
+        function: The local function, with the names that its value may use.
+
+    Raises:
+        NoValue: An argument or the function is wrong, which was reported.
+    """
     example = f"{function.name}({', '.join(param.name for param in function.params)})"
     if len(expr.args) != len(function.params):
         count = len(function.params)
@@ -405,7 +426,7 @@ def _type_local(body: FormulaScope, expr: tree.Call, function: LocalFunction) ->
     values = dict(closure.values)
     responses = closure.responses | {f"?{response}": response for response in outer.responses.values()}
     other_args = dict(closure.other_params)
-    variable = None
+    split_param = None
     for param, arg in zip(function.params, expr.args, strict=True):
         name = param.name
         for names in (values, responses, other_args):
@@ -417,7 +438,7 @@ def _type_local(body: FormulaScope, expr: tree.Call, function: LocalFunction) ->
             continue
         values[name] = type_expression(body, arg.value)
         if isinstance(arg.value, tree.Name) and arg.value.name == body.split_name:
-            variable = name
+            split_param = name
     env = replace(
         closure,
         values=values,
@@ -427,11 +448,11 @@ def _type_local(body: FormulaScope, expr: tree.Call, function: LocalFunction) ->
         call_stack=(*outer.call_stack, function.name),
         split_count=outer.split_count,
     )
-    inner = replace(body, env=env, split_name=variable)
+    inner = replace(body, env=env, split_name=split_param)
     try:
         return type_expression(inner, function.value)
     except NoValue:
-        # A wrong function is one error, however often it is called. A trial has told of none.
+        # Report a wrong function once, however often it is called. A trial reports nothing.
         if not body.ctx.is_trial:
             outer.functions.pop(function.name, None)
             outer.invalid.add(function.name)
@@ -439,29 +460,34 @@ def _type_local(body: FormulaScope, expr: tree.Call, function: LocalFunction) ->
 
 
 def _take_only(body: FormulaScope, expr: tree.Call, name: str, example: str) -> tree.Expr:
-    """Return the argument of a function that takes a single argument.
+    """Return the argument of a call that must have exactly one argument.
+
+    Args:
+        body: The formula, for the report.
+        expr: The call.
+        name: The name of the function.
+        example: A right call, for the help of the error.
 
     Raises:
-        NoValue: The call has another number of arguments, which was reported.
+        NoValue: The call has not exactly one unnamed argument, which was reported.
     """
     if len(expr.args) == 1 and expr.args[0].name is None:
         value = expr.args[0].value
         if not isinstance(value, (tree.Binding, tree.Comprehension)):
             return value
     fail(body, "E0310", f"`{name}` takes one argument", expr, f"write `{example}`")
-    raise NoValue
 
 
 def _name_response(body: FormulaScope) -> str:
-    """Return the name of the innermost response, for an example."""
+    """Return the name of the innermost variable over responses, such as `z` or `y`, for an example in a message."""
     return next((response for response in reversed(body.env.responses) if not response.startswith("?")), "z")
 
 
 def _find_response(body: FormulaScope, expr: tree.Expr) -> str:
-    """Return the response that an expression names.
+    """Return the canonical name of the response that an expression names.
 
     Raises:
-        NoValue: It names no response, which was reported.
+        NoValue: The expression is not the name of a response, which was reported.
     """
     if isinstance(expr, tree.Name) and expr.name in body.env.responses:
         return body.env.responses[expr.name]
@@ -469,14 +495,18 @@ def _find_response(body: FormulaScope, expr: tree.Expr) -> str:
         "arm" if body.is_measure else BATCH if body.track == BATCH else OVER_STEPS if body.track else "group"
     )
     names = "`y`, or " * ("y" in body.env.responses) + f"the variable of `… for z in {over}`"
-    fail(body, "E0301", "this is not a response", expr, f"name one: {names}")
+    fail(body, "E0301", "this is not a response", expr, f"name a response: {names}")
 
 
 def _type_own_code(body: FormulaScope, expr: tree.Call) -> TypedExpr:
-    """Return the type of `python("FILE.py:FUNCTION", y)`, a number that a user's function gives a response."""
+    """Type `python("FILE.py:FUNCTION", y)`, a number that a user's function computes from a response.
+
+    Raises:
+        NoValue: The call is wrong, or the responses are not of a reward's step, which was reported.
+    """
     example = f'python("style.py:score", {_name_response(body)})'
-    nameless = [arg for arg in expr.args if not arg.name]
-    first, second = nameless if len(nameless) == 2 else (None, None)
+    unnamed = [arg for arg in expr.args if not arg.name]
+    first, second = unnamed if len(unnamed) == 2 else (None, None)
     if (
         first is None
         or second is None
@@ -486,50 +516,52 @@ def _type_own_code(body: FormulaScope, expr: tree.Call) -> TypedExpr:
         fail(body, "E0310", "`python` takes a function and a response", expr, f"write `{example}`")
     function = first.value.value
     if not OWN_CODE.holds(function):
-        fail(
-            body,
-            "E0317",
-            f"`python` names {OWN_CODE.noun}, and `{clip_text(function)}` cannot be one",
-            first,
-            f"write {OWN_CODE.words}: `{example}`, for example",
-        )
-    of = _find_response(body, second.value)
-    if body.is_selection or of in body.env.sampled or body.track is not None:
+        message = f"`python` names {OWN_CODE.noun}, and `{clip_text(function)}` is not {OWN_CODE.noun}"
+        fail(body, "E0317", message, first, f"write {OWN_CODE.words}: `{example}`, for example")
+    response = _find_response(body, second.value)
+    if body.is_selection or response in body.env.sampled or body.track is not None:
         noun = "a selection's responses" if body.is_selection else "responses of `ref` and of `history(x)`"
         noun = f"the responses of {_name_body(body)}" if body.track is not None else noun
         fail(
             body,
             "E0301",
-            f"{noun} are given to no Python",
+            f"a user's function cannot read {noun}",
             expr,
-            'call it on those of a reward: `python("style.py:score", y)`',
+            'call it on a response of a reward: `python("style.py:score", y)`',
         )
-    term = _limit(body, expr, second, PythonTerm(function=function, of=of))
+    term = _set_limits(body, expr, second, PythonTerm(function=function, of=response))
     first_term, first_span = body.code_terms.setdefault(function, (term, expr.span))
     if first_term.limits != term.limits:
         body.ctx.fail(
             "E0310",
-            f"`{clip_text(function)}` is given other limits than in another term of this reward",
+            f"`{clip_text(function)}` has other limits in another term of this reward",
             expr.span,
-            labels=(Label(first_span, "the other term"),),
-            help="give all terms of a function the same limits: its values are computed once",
+            labels=(Label(first_span, "with other limits"),),
+            help="give all calls of a function the same limits, since its values are computed once",
         )
     return TypedExpr(term, PLAIN, -INF, INF)
 
 
-def _limit(body: FormulaScope, expr: tree.Call, response: tree.Arg, plain_term: PythonTerm) -> PythonTerm:
-    """Return the term with the limits that the call names; unchanged if it names none."""
+def _set_limits(body: FormulaScope, expr: tree.Call, response: tree.Arg, term: PythonTerm) -> PythonTerm:
+    """Return a call of a user's function with the limits that its arguments set: batch, seconds and memory.
+
+    Args:
+        body: The formula.
+        expr: The call in the syntax tree, such as `python("style.py:score", y, seconds: 5 seconds)`.
+        response: The argument that is the response.
+        term: The call without limits, which is returned if all limits are the defaults.
+    """
     if len(expr.args) == 2:
-        return plain_term
+        return term
     args = tuple(arg for arg in expr.args if arg is not response)
     bound = bind(body.ctx, replace(expr, args=args), CONSTRUCTORS["python"], body.scope)
     limits = {name: plain(bound[name].value) for name in ("batch", "seconds", "memory")}
-    term = LimitedPythonTerm(function=plain_term.function, of=plain_term.of, **limits)
-    return term if term != LimitedPythonTerm(function=term.function, of=term.of) else plain_term
+    limited = LimitedPythonTerm(function=term.function, of=term.of, **limits)
+    return limited if limited != LimitedPythonTerm(function=term.function, of=term.of) else term
 
 
 def _name_body(body: FormulaScope) -> str:
-    """Return the kind of the body, for a message."""
+    """Return what kind of formula is typed, for a message: "a reward", "a track", "a selection" and so on."""
     if body.track == BATCH:
         return "`batch`"
     if body.is_measure or body.is_selection:
@@ -538,12 +570,21 @@ def _name_body(body: FormulaScope) -> str:
 
 
 def _type_reading(body: FormulaScope, expr: tree.Call, name: str) -> TypedExpr:
-    """Return a number of a response that a word of `READINGS` reads."""
+    """Type a call such as `ended(y)`, which reads a number of a response.
+
+    Args:
+        body: The formula.
+        expr: The call.
+        name: The function, a key of `READINGS`.
+
+    Raises:
+        NoValue: The call is wrong, or formulas of this kind cannot read the number, which was reported.
+    """
     reading, body_name = READINGS[name], _name_body(body)
     example = f"{name}({_name_response(body)}{', 4' * reading.votes})"
     if body_name not in reading.bodies:
-        knows = listed(sorted(item for item in reading.bodies if item != "`batch`"), 4)
-        hint = f"measure `len(z)` or `correct(z)` here; `{reading.call or example}` is for {knows}"
+        allowed = listed(sorted(item for item in reading.bodies if item != "`batch`"), 4)
+        hint = f"measure `len(z)` or `correct(z)` here; `{reading.call or example}` is for {allowed}"
         fail(body, "E0301", f"{body_name} does not know `{name}` of a response", expr, hint)
     args = [arg.value for arg in expr.args if arg.name is None]
     values = [arg for arg in args if not isinstance(arg, (tree.Binding, tree.Comprehension))]
@@ -551,34 +592,43 @@ def _type_reading(body: FormulaScope, expr: tree.Call, name: str) -> TypedExpr:
         takes = "a response and a number of votes" if reading.votes else "one argument"
         fail(body, "E0310", f"`{name}` takes {takes}", expr, f"write `{example}`")
     first, *more = values
-    of, field = _find_response(body, first), name
+    response, field = _find_response(body, first), name
     for vote in more:
         votes = type_expression(body, vote)
         if votes.unit != PLAIN or not (
             votes.is_unbound or (votes.is_constant and votes.low >= 1 and votes.low % 1 == 0)
         ):
-            fail(body, "E0301", "a vote is of a whole number of responses", vote, f"write `{example}`")
+            fail(body, "E0301", "a vote is among a whole number of responses", vote, f"write `{example}`")
         field = f"{name}@{int(votes.low) if votes.is_constant else 1}"
     body.uses.add(name)
-    if of in body.env.sampled and not (reading.sampled and body.env.sampled[of] == "ref"):
-        hint = "measure them by `len(z)` or `correct(z)`, or in a reward those of `group`"
-        whose = f"`{HISTORY}`" if reading.sampled else f"`ref` and of `{HISTORY}`"
-        fail(body, "E0301", f"`{name}` of responses of {whose} is not kept", expr, hint)
+    if response in body.env.sampled and not (reading.sampled and body.env.sampled[response] == "ref"):
+        hint = "measure them by `len(z)` or `correct(z)`, or in a reward measure responses of `group`"
+        source = f"`{HISTORY}`" if reading.sampled else f"`ref` and of `{HISTORY}`"
+        fail(body, "E0301", f"`{name}` of responses of {source} is not stored", expr, hint)
     high = body.limits.wordings - 1 if name == "mode" else reading.high
     unit, high = (TOKENS, min(high, body.limits.longest)) if reading.tokens else (PLAIN, high)
-    return TypedExpr(Attribute(of=of, field=field), unit, reading.low, high, reading.condition)
+    return TypedExpr(Attribute(of=response, field=field), unit, reading.low, high, reading.condition)
 
 
 def _type_measure(body: FormulaScope, expr: tree.Call, name: str) -> TypedExpr:
-    """Return a number that is measured of a response: `len`, `correct`, `python` or a word of `READINGS`."""
+    """Type a call that measures a response: `len`, `correct`, `python` or a function of `READINGS`.
+
+    Raises:
+        NoValue: The call is wrong, which was reported.
+    """
     if name == "python":
         return _type_own_code(body, expr)
     if name in READINGS:
         return _type_reading(body, expr, name)
     argument = _take_only(body, expr, name, f"{name}({_name_response(body)})")
     if name == "answer":
-        hint = f"grade it: `correct({body.ctx.text_at(expr.span)})`"
-        fail(body, "E0301", "an answer is not a number", expr, hint)
+        fail(
+            body,
+            "E0301",
+            "an answer is not a number",
+            expr,
+            f"grade it: `correct({body.ctx.text_at(expr.span)})`",
+        )
     if name == "len":
         return TypedExpr(Length(of=_find_response(body, argument)), TOKENS, 1.0, body.limits.longest)
     if (
@@ -595,64 +645,77 @@ def _type_measure(body: FormulaScope, expr: tree.Call, name: str) -> TypedExpr:
 
 
 def _are_tokens(body: FormulaScope, over: tree.Expr) -> bool:
-    """Return whether a statistic runs over the tokens of a response, of its beginning, or of an answer."""
+    """Return whether an expression that a statistic runs over is tokens.
+
+    Tokens are those of a response `y`, of its beginning `y[:L]`, of its answer `answer(y)`, or of the reference
+    answer `truth(y)`.
+    """
     if isinstance(over, tree.Call):
         return isinstance(over.function, tree.Name) and over.function.name in ("truth", "answer")
-    whose = over.value if isinstance(over, tree.Slice) else over
-    return isinstance(whose, tree.Name) and whose.name in body.env.responses
+    response = over.value if isinstance(over, tree.Slice) else over
+    return isinstance(response, tree.Name) and response.name in body.env.responses
 
 
 def _type_tokens(body: FormulaScope, expr: tree.Call, over: tree.Comprehension, name: Statistic) -> TypedExpr:
-    """Return a statistic of a model's probabilities of tokens, which may read nothing else of a response."""
-    source, answers, cut = over.over, "", None
+    """Type a statistic over tokens, such as `mean(prob(t) for t in y)`.
+
+    A model scores the tokens, and the statistic may read only these scores, tracks and constants.
+
+    Args:
+        body: The formula.
+        expr: The call of the statistic.
+        over: What the statistic is of, and runs over.
+        name: The statistic.
+
+    Raises:
+        NoValue: The statistic is wrong, which was reported.
+    """
+    source, function, cut = over.over, "", None
     if isinstance(source, tree.Call) and isinstance(source.function, tree.Name):
-        answers = source.function.name
-        source = _take_only(body, source, answers, f"{answers}({_name_response(body)})")
-    truth = answers == "truth"
+        function = source.function.name
+        source = _take_only(body, source, function, f"{function}({_name_response(body)})")
+    is_truth = function == "truth"
     if isinstance(source, tree.Slice):
-        if answers == "answer":
-            hint = "run over the answer of the whole response, `answer(y)`, or over the reference answer, `truth(y[:L])`"
-            fail(body, "E0301", "no model is asked about the tokens of a forced answer", over.over, hint)
-        of, cut, upper = _read_cut(body, source)
+        if function == "answer":
+            hint = "run over the answer of a complete response, `answer(y)`, or the reference answer, `truth(y[:L])`"
+            fail(body, "E0301", "no model scores the tokens of a forced answer", over.over, hint)
+        response, cut, upper = _read_cut(body, source)
         body.cuts.append((cut, upper.span))
     else:
-        of = _find_response(body, source)
+        response = _find_response(body, source)
     body_name = _name_body(body)
-    if body_name not in ("a reward", "`batch`") or of in body.env.sampled:
-        whose = (
-            f"responses of `ref` and of `{HISTORY}`"
-            if of in body.env.sampled
-            else f"the responses of {body_name}"
-        )
-        hint = "let a reward run over those of `y`, or of `group`: `mean(logprob(t) for t in y)`"
-        fail(body, "E0301", f"no model is asked about the tokens of {whose}", over.over, hint)
+    if body_name not in ("a reward", "`batch`") or response in body.env.sampled:
+        noun = f"the responses of {body_name}"
+        if response in body.env.sampled:
+            noun = f"responses of `ref` and of `{HISTORY}`"
+        hint = "let a reward run over tokens of `y` or of responses of `group`: `mean(logprob(t) for t in y)`"
+        fail(body, "E0301", f"no model scores the tokens of {noun}", over.over, hint)
     inner = replace(body, env=replace(body.env.before_responses(), token=over.var.name), facts={}, tests={})
     value, where, empty = _type_inside(body, inner, name, over, expr.args[1:])
     for typed, item in ((value, over.expr), (where, over.condition or over)):
         for node in walk(typed.data) if typed is not None else ():
             if not isinstance(node, (Constant, Variable, Negation, Infix, FunctionCall, If)):
-                hint = (
-                    "compare and calculate with `prob(t)`, `logprob(t)`, `entropy(t)`, tracks and constants"
-                )
-                fail(body, "E0301", "a statistic over tokens reads nothing but its tokens", item, hint)
-    data = (AnswerRun if answers == "answer" else TokenRun)(
+                hint = "use `prob(t)`, `logprob(t)`, `entropy(t)`, tracks and constants"
+                fail(body, "E0301", "a statistic over tokens reads only scores of its tokens", item, hint)
+    data = (AnswerRun if function == "answer" else TokenRun)(
         fn=name,
-        of=of,
-        truth=truth,
+        of=response,
+        truth=is_truth,
         cut=cut.data if cut is not None else None,
         value=value.data,
         where=where.data if where is not None else None,
         empty=empty[-1][1].data if empty else None,
     )
-    filtered = where is not None or answers == "answer" or (cut is not None and cut.low < 1 and not truth)
-    if filtered and not empty and name not in ("sum", "count"):
+    may_be_empty = where is not None or function == "answer"
+    may_be_empty = may_be_empty or (cut is not None and cut.low < 1 and not is_truth)
+    if may_be_empty and not empty and name not in ("sum", "count"):
         edits = (_append_argument(expr, ", empty: 0"),)
         message = f"`{name}` may have nothing to run over: perhaps no token is left"
-        hint = f"say what it is then: `{name}(…, empty: 0)`"
+        hint = f"give its value for this case: `{name}(…, empty: 0)`"
         body.ctx.fail("E0306", message, over.span, "may leave nothing", help=hint, edits=edits)
-    under = {name for name in data.names if name.endswith(UNDER)}
-    body.uses |= {*data.scorers, *["truth"] * truth, *under}
-    low, high = _bound_statistic(name, value, filtered, INF)
+    teacher_numbers = {name for name in data.names if name.endswith(UNDER)}
+    body.uses |= {*data.scorers, *["truth"] * is_truth, *teacher_numbers}
+    low, high = _bound_statistic(name, value, may_be_empty, INF)
     if empty:
         check_unit(body, empty[-1][1], value, empty[-1][0], over.expr.span, "`empty`")
         low, high = min(low, empty[-1][1].low), max(high, empty[-1][1].high)
@@ -660,10 +723,16 @@ def _type_tokens(body: FormulaScope, expr: tree.Call, over: tree.Comprehension, 
 
 
 def _type_token(body: FormulaScope, expr: tree.Call, name: str) -> TypedExpr:
-    """Return a number that a model gives the current token: the policy, or with `under: teacher` the teacher."""
+    """Type a call such as `prob(t)`, a number that a model gives the current token of a statistic over tokens.
+
+    The model is the policy, or with `under: teacher` the teacher.
+
+    Raises:
+        NoValue: The call is wrong or outside such a statistic, which was reported.
+    """
     if name == "truth":
         hint = f"run over its tokens: `mean(prob(t) for t in {body.ctx.text_at(expr.span)})`"
-        fail(body, "E0301", "the reference answer is no number", expr, hint)
+        fail(body, "E0301", "the reference answer is not a number", expr, hint)
     example = f"mean({name}(t) for t in {_name_response(body)})"
     token, *more = expr.args or (None,)
     if token is None or not body.env.token or token.value != tree.Name(body.env.token, token.value.span):
@@ -673,51 +742,54 @@ def _type_token(body: FormulaScope, expr: tree.Call, name: str) -> TypedExpr:
             fail(
                 body,
                 "E0310",
-                f"`{name}` takes a token, and the model to ask",
+                f"`{name}` takes a token, and the model that scores it",
                 arg,
                 f"write `{name}(t, under: teacher)`",
             )
         if arg.value != tree.Name("teacher", arg.value.span):
-            hint = "write `under: teacher`: the recipe's `teacher`, or without one the reference model"
-            fail(body, "E0301", "the one other model that a stage holds is its teacher", arg, hint)
+            hint = "write `under: teacher`: the recipe's `teacher`, or without it the reference model"
+            fail(body, "E0301", "besides the policy, only the teacher scores tokens", arg, hint)
     low, high = TOKEN_NUMBERS[name][1]
     return TypedExpr(Variable(name=f"{name}(t{UNDER if more else ')'}"), PLAIN, low, high)
 
 
 def _type_cut(body: FormulaScope, expr: tree.Slice, op: Literal["forced", "bare"]) -> TypedExpr:
-    """Type the verdict on a cut response, with a forced answer or as it stands (`bare`)."""
-    of, cut, upper = _read_cut(body, expr)
-    if of in body.env.sampled:
-        fail(
-            body,
-            "E0301",
-            f"responses of `ref` and of `{HISTORY}` are graded whole, and not cut",
-            expr,
-            "cut those of `group`: `mean(correct(answer(z[:L])) for z in group)`",
-        )
+    """Type the verdict on a response that is cut at a budget.
+
+    Args:
+        body: The formula.
+        expr: The cut response, such as `y[:L]`.
+        op: "forced" to grade the answer that is forced after the cut, "bare" to grade the cut text itself.
+
+    Raises:
+        NoValue: The cut is wrong, or these responses cannot be cut, which was reported.
+    """
+    response, cut, upper = _read_cut(body, expr)
+    if response in body.env.sampled:
+        hint = "cut responses of `group`: `mean(correct(answer(z[:L])) for z in group)`"
+        fail(body, "E0301", f"only complete responses of `ref` and of `{HISTORY}` are graded", expr, hint)
     if body.is_measure and op == "forced":
         if not (cut.is_constant or cut.is_unbound or is_split_variable(cut)):
             hint = "cut at a number, or run over the budgets: `… correct(answer(z[:L])) for L in grid`"
-            fail(body, "E0301", "an evaluation forces answers at its budgets alone", upper, hint)
+            fail(body, "E0301", "an evaluation forces answers only at budgets of its grid", upper, hint)
     elif body.track is not None or body.is_selection:
-        whose = _name_body(body)
-        fail(
-            body,
-            "E0301",
-            f"{whose}'s responses are graded whole, and not cut",
-            expr,
+        hint = (
             "measure `correct(z)` or `len(z)`"
             if body.is_measure
-            else "measure `correct(z)`, `len(z)` or `mode(z)`",
+            else "measure `correct(z)`, `len(z)` or `mode(z)`"
         )
+        fail(body, "E0301", f"only complete responses of {_name_body(body)} are graded", expr, hint)
     body.uses.add(op)
     body.cuts.append((cut, upper.span))
-    answer = ForcedAnswer(of=of, cut=cut.data) if op == "forced" else CutAnswer(of=of, cut=cut.data)
+    answer = (ForcedAnswer if op == "forced" else CutAnswer)(of=response, cut=cut.data)
     return TypedExpr(answer, PLAIN, 0.0, 1.0, True)
 
 
 def _read_cut(body: FormulaScope, expr: tree.Slice) -> tuple[str, TypedExpr, tree.Expr]:
-    """Return the response that is cut, the number of tokens, and the number as written.
+    """Type the parts of a cut response such as `y[:L]`.
+
+    Returns:
+        (the canonical name of the response, the typed number of tokens, the number in the syntax tree).
 
     Raises:
         NoValue: The cut is wrong, which was reported.
@@ -725,9 +797,14 @@ def _read_cut(body: FormulaScope, expr: tree.Slice) -> tuple[str, TypedExpr, tre
     if expr.lower is not None or expr.upper is None:
         end = expr.upper or expr.lower
         budget = body.ctx.text_at(end.span) if end is not None else "1K tokens"
-        hint = f"write `{body.ctx.text_at(expr.value.span)}[:{budget}]`"
-        fail(body, "E0301", "a response is cut at its end only", expr, hint)
-    of = _find_response(body, expr.value)
+        fail(
+            body,
+            "E0301",
+            "a cut keeps the beginning of a response",
+            expr,
+            f"write `{body.ctx.text_at(expr.value.span)}[:{budget}]`",
+        )
+    response = _find_response(body, expr.value)
     cut = type_expression(body, expr.upper)
     if cut.unit != TOKENS:
         fail(
@@ -742,12 +819,18 @@ def _read_cut(body: FormulaScope, expr: tree.Slice) -> tuple[str, TypedExpr, tre
             if isinstance(expr.upper, tree.Number) and not cut.unit
             else (),
         )
-    return of, cut, expr.upper
+    return response, cut, expr.upper
 
 
 def _type_weight(body: FormulaScope, expr: tree.Call, rule: WeightRule) -> TypedExpr:
-    """Return the coefficient of the current split, or of a statistic's variable over splits."""
-    argument = _take_splits(body, expr, rule)
+    """Type a call of a weight rule such as `trapezoid(L)`, the coefficient of a split in a sum over splits.
+
+    The argument is the split of a `dense` line, or a statistic's variable over splits.
+
+    Raises:
+        NoValue: The argument is another number, which was reported.
+    """
+    argument = _take_split_argument(body, expr, rule)
     value = type_expression(body, argument)
     if is_current_split(value):
         body.uses.add("weight")
@@ -756,53 +839,54 @@ def _type_weight(body: FormulaScope, expr: tree.Call, rule: WeightRule) -> Typed
         body.uses.add("weight")
         return TypedExpr(WeightAt(rule=rule, of=value.data.name), PLAIN, 0.0, INF)
     example = f"{rule}({body.split_name})" if body.split_name else f"sum({rule}(M) * … for M in splits)"
-    fail(body, "E0301", f"`{rule}` is of one of the splits", argument, f"write `{example}`")
+    fail(body, "E0301", f"`{rule}` takes a split of the reward", argument, f"write `{example}`")
 
 
-def _take_splits(body: FormulaScope, expr: tree.Call, name: str) -> tree.Expr:
-    """Return the argument of a call that needs splits.
+def _take_split_argument(body: FormulaScope, expr: tree.Call, name: str) -> tree.Expr:
+    """Return the argument of a call that only a formula with splits may have.
 
     Raises:
-        NoValue: The body has no splits, which was reported.
+        NoValue: The formula has no splits, or the call has not one argument, which was reported.
     """
     argument = _take_only(body, expr, name, f"{name}(L)")
     if body.splits.invalid:
         raise NoValue
     if body.splits.over is None or body.track is not None:
-        reason = f"{_name_body(body)} has none" if body.track is not None else "there is none here"
-        fail(
-            body,
-            "E0301",
-            f"`{name}` belongs to a split, and {reason}",
-            expr,
-            f"use it in `dense L in at: {name}(L) * …`, or in a statistic: `… {name}(M) … for M in at`",
-        )
+        noun = _name_body(body) if body.track is not None else "this reward"
+        hint = f"use it in `dense L in at: {name}(L) * …`, or in a statistic: `… {name}(M) … for M in at`"
+        fail(body, "E0301", f"`{name}` takes a split, and {noun} has no splits", expr, hint)
     return argument
 
 
 def is_start(arg: tree.Arg) -> bool:
-    """Return whether an argument is the start of a track that reads itself."""
+    """Return whether an argument is `start: …`, the first value of a track that reads its previous value."""
     return arg.name is not None and arg.name.name == "start"
 
 
 def _type_numeric(body: FormulaScope, expr: tree.Call, name: Function) -> TypedExpr:
-    """Return a call of a function of numbers typed."""
+    """Type a call of a function of numbers, such as `max(0, len(y) / 100 tokens)`.
+
+    Raises:
+        NoValue: The arguments are wrong, which was reported.
+    """
     values: list[tuple[tree.Expr, TypedExpr | None]] = []
-    # What is wrong with a name is told before what it is missed for.
+    # Named arguments come first: a wrong name is reported rather than the argument that is then missing.
     for arg in sorted(expr.args, key=lambda item: item.name is None):
         if is_start(arg):
             if body.track in body.env.invalid:
                 raise NoValue
-            hint = "let the bound be the whole of a track: `track price = clip(price + …, 0, 1, start: 0)`"
-            fail(body, "E0310", "only a track has a start, in its outermost call", arg, hint)
+            hint = (
+                "let the outermost call of a track have it: `track price = clip(price + …, 0, 1, start: 0)`"
+            )
+            fail(body, "E0310", "only the outermost call of a track has a start", arg, hint)
         if arg.name is not None or isinstance(arg.value, (tree.Binding, tree.Comprehension)):
             is_near = body.track and arg.name is not None and nearest(arg.name.name, ["start"])
-            hint = "did you mean `start`?" if is_near else f"write `{name}(…)` with values alone"
+            hint = "did you mean `start`?" if is_near else f"write `{name}(…)` with numbers only"
             fail(body, "E0310", f"`{name}` takes numbers", arg, hint)
         values.append((arg.value, attempt(partial(type_expression, body, arg.value))))
     arity = NUMBERS[name].arity
     if len(expr.args) != arity and not (NUMBERS[name].more and len(expr.args) > arity):
-        counts = {1: "one number", 2: "two numbers", 3: "three numbers: what, from, to"}
+        counts = {1: "one number", 2: "two numbers", 3: "three numbers: value, lower bound, upper bound"}
         counts[2] += " or more" * NUMBERS[name].more
         hint = f"give it {counts[arity]}"
         if NUMBERS[name].more:
@@ -817,10 +901,16 @@ def _type_numeric(body: FormulaScope, expr: tree.Call, name: Function) -> TypedE
 def _type_statistic(
     body: FormulaScope, expr: tree.Call, over: tree.Comprehension, name: Statistic
 ) -> TypedExpr:
-    """Return a statistic over responses or splits.
+    """Type a statistic over responses to a question, or over splits, such as `mean(len(z) for z in group)`.
+
+    Args:
+        body: The formula.
+        expr: The call of the statistic.
+        over: What the statistic is of, and runs over.
+        name: The statistic.
 
     Raises:
-        NoValue: It is wrong, which was reported.
+        NoValue: The statistic is wrong, which was reported.
     """
     source = _find_source(body, over.over)
     if source is None:
@@ -829,7 +919,7 @@ def _type_statistic(
         fail(
             body,
             "E0301",
-            "a selection knows no reference model",
+            "a selection has no reference model",
             over.over,
             "run over `group`, the pool's responses",
         )
@@ -837,30 +927,33 @@ def _type_statistic(
         fail(
             body,
             "E0208",
-            f"`{over.var.name}` is the split at hand",
+            f"`{over.var.name}` is the current split of the `dense` line",
             over,
-            "run over others by another name: `for M in splits`",
+            "give the variable another name: `for M in splits`",
         )
     if source == "splits" and not body.is_measure:
         check_splits(body, over.over)
     inner, variable = _enter_statistic(body, over, source)
     value, where, empties = _type_inside(body, inner, name, over, expr.args[1:])
-    earlier = source == "history"
-    if (earlier or over.condition is not None) and not empties and name not in ("sum", "count"):
-        otherwise = f"empty: {write_amount(1, value.unit)}"
+    is_history = source == "history"
+    if (is_history or over.condition is not None) and not empties and name not in ("sum", "count"):
+        argument = f"empty: {write_amount(1, value.unit)}"
         body.ctx.fail(
             "E0306",
             f"`{name}` may have nothing to run over: "
-            + ("at first no response is earlier" if earlier else "perhaps no response meets the condition"),
+            + (
+                "the first step has no earlier responses"
+                if is_history
+                else "perhaps no response meets the condition"
+            ),
             over.span if over.condition is None else over.condition.span,
             "may leave nothing",
-            help=f"say what it is then: `{name}(… if …, {otherwise})`",
-            edits=(_append_argument(expr, f", {otherwise}"),),
+            help=f"give its value for this case: `{name}(… if …, {argument})`",
+            edits=(_append_argument(expr, f", {argument}"),),
         )
     span, empty = empties[-1] if empties else (over.span, None)
-    compared = empty if name != "count" else None
-    if compared is not None:
-        check_unit(body, compared, value, span, over.expr.span, "`empty`")
+    if empty is not None and name != "count":
+        check_unit(body, empty, value, span, over.expr.span, "`empty`")
     data = Aggregate(
         fn=name,
         var=variable,
@@ -870,7 +963,7 @@ def _type_statistic(
         empty=empty.data if empty is not None else None,
     )
     low, high = _bound_statistic(
-        name, value, where is not None or earlier, body.limits.group if source == "group" else INF
+        name, value, where is not None or is_history, body.limits.group if source == "group" else INF
     )
     if empty is not None:
         low, high = min(low, empty.low), max(high, empty.high)
@@ -880,12 +973,22 @@ def _type_statistic(
 def _type_inside(
     body: FormulaScope, inner: FormulaScope, name: str, over: tree.Comprehension, args: Sequence[tree.Arg]
 ) -> tuple[TypedExpr, TypedExpr | None, list[tuple[Span, TypedExpr]]]:
-    """Return the value that a statistic is over, its condition, and its values of `empty` with their spans.
+    """Type what is inside a statistic: `mean(VALUE for VAR in … if CONDITION, empty: …)`.
+
+    Args:
+        body: The formula around the statistic, which types `empty`.
+        inner: The same formula with the statistic's variable, which types value and condition.
+        name: The statistic.
+        over: The value, the variable and the condition in the syntax tree.
+        args: The other arguments of the call.
+
+    Returns:
+        (the value, the condition or None, each `empty` with its span).
 
     Raises:
         NoValue: The value or the condition is wrong, which was reported.
     """
-    # What is counted does not matter: `count(z for z in group if correct(z))`.
+    # `count(z for z in group if correct(z))` counts responses, whatever its value would be.
     is_count = name == "count" and isinstance(over.expr, tree.Name) and over.expr.name == over.var.name
     value = make_constant(1.0, PLAIN) if is_count else attempt(partial(type_expression, inner, over.expr))
     where = attempt(partial(type_condition, inner, over.condition)) if over.condition is not None else None
@@ -896,7 +999,7 @@ def _type_inside(
 
 
 def _append_argument(call: tree.Call, text: str) -> Edit:
-    """Return the edit that appends an argument to a call."""
+    """Return the edit that writes a text before the closing parenthesis of a call."""
     span = call.span
     return Edit(
         span._replace(line=span.end_line, column=span.end_column - 1, end_column=span.end_column - 1), text
@@ -904,41 +1007,53 @@ def _append_argument(call: tree.Call, text: str) -> Edit:
 
 
 OVER_STEPS = "steps(20 steps)"
+"""An example of the earlier steps that a track's statistic runs over."""
 
 
 def _type_history(body: FormulaScope, expr: tree.Call, over: tree.Comprehension, name: str) -> TypedExpr:
-    """Return a statistic that is equal for all responses: over the batch, other steps, the monitor set or an arm."""
+    """Type a statistic that has one value for all responses of a step.
+
+    It runs over the batch in a reward, over earlier steps or the monitor set in a track, and over the responses
+    of an arm in a measure.
+
+    Args:
+        body: The formula.
+        expr: The call of the statistic.
+        over: What the statistic is of, and runs over.
+        name: The statistic, or `quantile`.
+
+    Raises:
+        NoValue: The statistic is wrong, which was reported.
+    """
     _refuse_history(body, over.over)
-    whose, window = _read_arm(body, over.over, name), 0
+    source, window = _read_arm(body, over.over, name), 0
     if body.track is None:
-        # A variable here has the name of one around it, of which facts may be known.
+        # Its variable `z` may have the name of an outer variable, whose facts must not be used.
         body = replace(body, env=body.env.before_responses(), track=BATCH, facts={})
-        whose = "batch"
-    if whose is None:
+        source = "batch"
+    if source is None:
         window = _read_window(body, over.over)
-        whose = "steps" if window else "monitor"
+        source = "steps" if window else "monitor"
     env = replace(body.env, responses={over.var.name: "z"})
     inner = replace(body, env=env, track_response="z")
     shares = [arg for arg in expr.args[1:] if arg.name is not None and arg.name.name == "at"]
-    rest = [arg for arg in expr.args[1:] if arg not in shares]
+    other_args = [arg for arg in expr.args[1:] if arg not in shares]
     share = attempt(partial(_type_share, body, expr, name, shares))
-    value, where, empties = _type_inside(body, inner, name, over, rest)
+    value, where, empties = _type_inside(body, inner, name, over, other_args)
     if name == "quantile" and share is None:
         raise NoValue
-    otherwise = f"empty: {write_amount(1, value.unit)}"
     if not empties and name not in ("sum", "count") and (window or over.condition is not None):
+        argument = f"empty: {write_amount(1, value.unit)}"
+        reason = (
+            "the first step has no earlier responses" if window else "perhaps no response meets the condition"
+        )
         body.ctx.fail(
             "E0306",
-            f"`{name}` may have nothing to run over: "
-            + (
-                "before the first step there are no responses"
-                if window
-                else "perhaps none meets the condition"
-            ),
+            f"`{name}` may have nothing to run over: {reason}",
             over.span,
-            "may be nothing",
-            help=f"say what it is then: `{name}(…, {otherwise})`",
-            edits=(_append_argument(expr, f", {otherwise}"),),
+            "may leave nothing",
+            help=f"give its value for this case: `{name}(…, {argument})`",
+            edits=(_append_argument(expr, f", {argument}"),),
         )
     span, empty = empties[-1] if empties else (over.span, None)
     if empty is not None and name != "count":
@@ -948,12 +1063,12 @@ def _type_history(body: FormulaScope, expr: tree.Call, over: tree.Comprehension,
         for typed in (value, where)
         for node in (walk(typed.data) if typed is not None else ())
     ):
-        hint = "let each mean be of responses alone, and combine the means outside of them"
-        fail(body, "E0301", "a mean of a measure rests on another mean", over, hint)
+        hint = "let each mean read only its responses, and combine means outside of them"
+        fail(body, "E0301", "a mean of a measure reads another mean", over, hint)
     data = StepStatistic(
         fn=name,  # type: ignore[arg-type]
         var="z",
-        over=whose,
+        over=source,
         window=window or 1,
         value=value.data,
         at=share.data if share is not None else None,
@@ -969,10 +1084,18 @@ def _type_history(body: FormulaScope, expr: tree.Call, over: tree.Comprehension,
 def _read_arm(
     body: FormulaScope, over: tree.Expr, name: str
 ) -> Literal["arm", "base", "steps", "monitor", "batch"] | None:
-    """Return whose responses a statistic of a measure runs over; None in a track.
+    """Return what the mean of a measure runs over: the responses of an arm or of the baseline.
+
+    Args:
+        body: The formula.
+        over: The expression that the statistic runs over.
+        name: The statistic.
+
+    Returns:
+        "arm" or "base"; None in a formula that is not a measure.
 
     Raises:
-        NoValue: It runs over something else, which was reported.
+        NoValue: The statistic is not a mean, or runs over something else, which was reported.
     """
     if not body.is_measure:
         return None
@@ -984,15 +1107,22 @@ def _read_arm(
             return "arm"
         case tree.Name("base"):
             return "base"
-    hint = "write `for z in arm`, or `for z in base`"
-    fail(body, "E0301", "a measure runs over an arm's responses, or over the baseline's", over, hint)
+    fail(
+        body,
+        "E0301",
+        "a measure runs over an arm's responses, or over the baseline's",
+        over,
+        "write `for z in arm`, or `for z in base`",
+    )
 
 
 def _read_window(body: FormulaScope, over: tree.Expr) -> int:
-    """Return over how many steps a statistic of a track runs, and 0 for the monitor set.
+    """Return over how many earlier steps a statistic of a track runs, or 0 if it runs over the monitor set.
+
+    A number of steps that is a parameter without an argument counts as 1.
 
     Raises:
-        NoValue: It runs over something else, which was reported.
+        NoValue: The statistic runs over something else, which was reported.
     """
     match over:
         case tree.Name("monitor"):
@@ -1011,18 +1141,26 @@ def _read_window(body: FormulaScope, over: tree.Expr) -> int:
     fail(
         body,
         "E0301",
-        "a track runs over the responses of steps before, or of the monitor set",
+        "a track runs over the responses of earlier steps, or of the monitor set",
         over,
         f"write `for z in {OVER_STEPS}`, or `for z in monitor`",
     )
-    raise NoValue
 
 
 def _type_share(body: FormulaScope, expr: tree.Call, name: str, shares: list[tree.Arg]) -> TypedExpr | None:
-    """Return the share of a quantile, or None for another statistic.
+    """Type the argument `at` of a quantile, such as `at: 90%`.
+
+    Args:
+        body: The formula.
+        expr: The call of the statistic.
+        name: The statistic.
+        shares: The arguments of the call that are named `at`.
+
+    Returns:
+        The share, or None for another statistic than `quantile`.
 
     Raises:
-        NoValue: The share is missing or wrong, which was reported.
+        NoValue: The share is missing, wrong, or of another statistic, which was reported.
     """
     if name != "quantile":
         for arg in shares:
@@ -1030,7 +1168,7 @@ def _type_share(body: FormulaScope, expr: tree.Call, name: str, shares: list[tre
         return None
     example = f"quantile(len(z) for z in {OVER_STEPS}, at: 50%, empty: 1K tokens)"
     if len(shares) != 1 or isinstance(shares[0].value, (tree.Binding, tree.Comprehension)):
-        fail(body, "E0310", "`quantile` takes the share that it is at", expr, f"write `{example}`")
+        fail(body, "E0310", "`quantile` needs one share, `at`", expr, f"write `{example}`")
     value = type_expression(body, shares[0].value)
     if value.unit != PLAIN or value.high <= 0 or value.low > 1:
         fail(body, "E0301", "a quantile is at a share above 0 and up to 1", shares[0], f"write `{example}`")
@@ -1038,7 +1176,7 @@ def _type_share(body: FormulaScope, expr: tree.Call, name: str, shares: list[tre
 
 
 def _find_source(body: FormulaScope, over: tree.Expr) -> Source | None:
-    """Return the source that a statistic runs over."""
+    """Return what a statistic over responses or splits runs over, or None if it runs over something else."""
     match over:
         case tree.Name("group"):
             return "group"
@@ -1056,30 +1194,32 @@ def _find_source(body: FormulaScope, over: tree.Expr) -> Source | None:
 
 
 def _refuse_history(body: FormulaScope, expr: tree.Expr) -> None:
-    """Report E0301 for earlier responses to a question in a body that has none, or under a wrong name.
+    """Report E0301 for a use of `history` that is misspelled, or in a formula without earlier responses.
+
+    Other expressions are not reported.
 
     Raises:
-        NoValue: It was reported.
+        NoValue: The expression was reported.
     """
     function = expr.function if isinstance(expr, tree.Call) else expr
     if function != tree.Name("history", function.span):
         return
-    message, hint = (
-        f"`{HISTORY}` is all responses to the question in steps before",
-        f"write `for z in {HISTORY}`",
-    )
+    message = f"`{HISTORY}` is all responses to the question in earlier steps"
+    hint = f"write `for z in {HISTORY}`"
     if body.is_measure or body.is_selection:
-        message, hint = (
-            f"{_name_body(body)} has no steps before",
-            "use it in a reward, where a training remembers",
-        )
+        message, hint = f"{_name_body(body)} has no earlier steps", f"use `{HISTORY}` in a reward"
     elif body.track is not None:
         hint = f"let a reward run over it; {_name_body(body)} is the same for all questions"
     fail(body, "E0301", message, expr, hint)
 
 
 def _refuse_source(body: FormulaScope, name: str, expr: tree.Expr) -> NoReturn:
-    """Report E0301: a statistic over neither responses nor splits.
+    """Report E0301 for a statistic that runs over neither responses nor splits.
+
+    Args:
+        body: The formula.
+        name: The statistic.
+        expr: The expression that the statistic runs over.
 
     Raises:
         NoValue: Always.
@@ -1088,21 +1228,23 @@ def _refuse_source(body: FormulaScope, name: str, expr: tree.Expr) -> NoReturn:
     hint = "`group` is the question's responses, `batch` the step's, `ref` the reference model's"
     if body.track is not None:
         grid = ", or over `grid`, the budgets" if body.is_measure else ""
-        message = f"`{name}` runs over `group` here, the responses to the question of the one at hand{grid}"
-        fail(body, "E0301", message, expr, f"{_name_body(body)}'s own statistic is the outermost one")
+        message = f"an inner `{name}` runs over `group`, the responses to the same question{grid}"
+        fail(
+            body, "E0301", message, expr, f"only the outermost statistic of {_name_body(body)} runs over more"
+        )
     function = expr.function if isinstance(expr, tree.Call) else expr
     if isinstance(function, tree.Name) and function.name in TRACK_WORDS:
         fail(
             body,
             "E0301",
-            "only a track knows the responses of other steps, or of the monitor set",
+            "only a track reads responses of earlier steps or of the monitor set",
             expr,
-            f"name the number: `track usual = {name}(… for z in …)`, and read `usual`",
+            f"write `track usual = {name}(… for z in …)`, and read `usual`",
         )
     if body.is_selection:
         hint = "`group` is the question's responses in the pool"
     elif body.splits.over is not None:
-        hint += ", `splits` the places of this reward: `sum(correct(y[:M]) for M in splits if M < len(y))`"
+        hint += ", `splits` this reward's budgets: `sum(correct(y[:M]) for M in splits if M < len(y))`"
     forms = {"group": "group", BATCH: BATCH, "history": HISTORY, "truth": "truth(y)", "answer": "answer(y)"}
     if isinstance(function, tree.Name) and (nearest_name := nearest(function.name, forms)) is not None:
         hint = f"write `… in {forms[nearest_name]}`"
@@ -1112,11 +1254,17 @@ def _refuse_source(body: FormulaScope, name: str, expr: tree.Expr) -> NoReturn:
 def _enter_statistic(
     body: FormulaScope, over: tree.Comprehension, source: Source
 ) -> tuple[FormulaScope, str]:
-    """Return the inside of a statistic, whose variable is a response or a split, and the variable's new name."""
+    """Return the formula inside a statistic, with the statistic's variable, and the canonical name of the variable.
+
+    Args:
+        body: The formula around the statistic.
+        over: The value and the variable of the statistic.
+        source: What the variable runs over.
+    """
     name = over.var.name
     if source != "splits":
         body.uses.add(source)
-        # Inside a function a parameter and the variable that it stands for are one response.
+        # Inside a local function, a parameter and its argument are two names of one response: count canonical names.
         variable = f"z{len({*body.env.responses.values()} - {'y'}) or ''}"
         return body.within(body.env.with_response(name, variable, source)), variable
     body.ctx.charge(over.span, NAME_STEPS * body.env.size)
@@ -1125,16 +1273,29 @@ def _enter_statistic(
 
 
 def _type_empty(body: FormulaScope, args: Sequence[tree.Arg], name: str) -> list[tuple[Span, TypedExpr]]:
-    """Return the values of `empty`, with their spans.
+    """Type the arguments `empty: …` of a statistic, its value if it has nothing to run over.
+
+    Args:
+        body: The formula around the statistic.
+        args: The arguments after the first.
+        name: The statistic.
+
+    Returns:
+        For each argument, (span, value).
 
     Raises:
-        NoValue: An argument is wrong, which was reported.
+        NoValue: An argument has another name or is wrong, which was reported.
     """
     typed = []
     for arg in args:
         if arg.name is not None and arg.name.name == "under":
-            why = "`under` names the model that looks at a token"
-            fail(body, "E0310", why, arg, "write it there: `entropy(t, under: teacher)`")
+            fail(
+                body,
+                "E0310",
+                "`under` names the model that scores a token",
+                arg,
+                "move it to the number of a token: `entropy(t, under: teacher)`",
+            )
         if (
             arg.name is None
             or arg.name.name != "empty"
@@ -1143,22 +1304,29 @@ def _type_empty(body: FormulaScope, args: Sequence[tree.Arg], name: str) -> list
             fail(
                 body,
                 "E0310",
-                f"`{name}` takes one thing more: what it is when nothing is left",
+                f"the only other argument of `{name}` is `empty`",
                 arg,
-                "write `empty: …`",
+                "write `empty: …`, its value if nothing is left",
             )
         typed.append((arg.value.span, type_expression(body, arg.value)))
     return typed
 
 
-def _bound_statistic(name: str, value: TypedExpr, filtered: bool, members: float) -> tuple[float, float]:
-    """Return the range of a statistic; `members` bounds the responses of `count`."""
+def _bound_statistic(name: str, value: TypedExpr, may_be_empty: bool, most: float) -> tuple[float, float]:
+    """Return the smallest and the largest value of a statistic.
+
+    Args:
+        name: The statistic.
+        value: The typed value that it is over.
+        may_be_empty: Whether the statistic may run over nothing.
+        most: The largest number of items that it may run over; infinity if unknown.
+    """
     if name == "count":
-        return (0.0 if filtered else 1.0), members
+        return (0.0 if may_be_empty else 1.0), most
     if name == "std":
         spread = (value.high - value.low) / 2 if math.isfinite(value.high - value.low) else INF
         return 0.0, spread
     if name == "sum":
-        low = (0.0 if filtered else value.low) if value.low >= 0 else -INF
+        low = (0.0 if may_be_empty else value.low) if value.low >= 0 else -INF
         return low, (0.0 if value.high <= 0 else INF)
     return value.low, value.high
