@@ -193,26 +193,21 @@ def _aggregate(value: Aggregate | StepStatistic | TokenRun, over: str) -> str:
 
 ABSENT = "\0absent"
 """A mark for a setting that one side does not have; never a value of a setting."""
-_TOKENS = frozenset(
-    {
-        "max_tokens",
-        "max_prompt",
-        "context",
-        "l_max",
-        "reg_to",
-        "to",
-        "answer_tokens",
-        "expected_length",
-        "grid",
-        "budgets",
-    }
-)
+_TOKENS = frozenset({
+    "max_tokens", "max_prompt", "context", "l_max", "reg_to", "to", "answer_tokens", "expected_length", "grid", "budgets",
+})  # fmt: skip
 _STEPS = frozenset({"steps", "warmup_steps", "save_every", "window"})
+_UNITS = {
+    **dict.fromkeys(("bandwidth", "interconnect", "network"), (1e9, "GB/s")),
+    "flops": (1e12, "TFLOP/s"),
+    "memory": (1, "GiB"),
+}
+"""The unit that people write a setting in, with its size in the unit of the spec."""
 _LISTED = 8
 
 
 def value_text(setting: str, value: Any) -> str:
-    """Format a value as a person would: `32K tokens`, `on`, `none`, and long lists by their ends."""
+    """Format a value as a person would: `32K tokens`, `400 GB/s`, `on`, `none`, and long lists by their ends."""
     name = setting.rpartition(".")[2]
     if value == ABSENT:
         return "not there"
@@ -231,6 +226,9 @@ def value_text(setting: str, value: Any) -> str:
                 if value >= 1000
                 else f"{number_text(float(value))} gpu_hours"
             )
+        case int() | float() if name in _UNITS:
+            size, unit = _UNITS[name]
+            return f"{value / size:,.6g} {unit}"
         case int():
             return str(value)
         case float():

@@ -253,6 +253,12 @@ def test_values_are_brief(value: object, text: str) -> None:
     assert value_text("", value) == text
 
 
+def test_rates_have_the_units_of_data_sheets() -> None:
+    rates = {"interconnect": 400e9, "bandwidth": 3.35e12, "flops": 989.4e12, "memory": 80}
+    texts = ["400 GB/s", "3,350 GB/s", "989.4 TFLOP/s", "80 GiB"]
+    assert [value_text(f"cluster.hardware.{name}", value) for name, value in rates.items()] == texts
+
+
 def test_long_values_are_cut() -> None:
     assert value_text("", list(range(100))) == "100: 0, 1, 2, …, 99"
     long = words(Difference("payload.data.name", "x" * 1000, "y"))
