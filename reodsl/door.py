@@ -101,7 +101,7 @@ def load(
 
 @dataclass(frozen=True, slots=True)
 class LoadedSpec:
-    """A compiled spec and where its results are kept. Printed, or shown by a notebook, it is its plan."""
+    """A compiled spec with its tasks and the store of its results. In a terminal or a notebook it shows its plan."""
 
     spec: Spec
     graph: Graph
@@ -199,6 +199,13 @@ class _Notebook:
     """The listener that shows a run below a notebook's cell: lines on stderr, and doubts as Python warnings."""
 
     def __init__(self, loaded: LoadedSpec, quiet: bool, trackers: Sequence[str] = ()) -> None:
+        """Set up the display on stderr; the trackers start with the run.
+
+        Args:
+            loaded: The spec.
+            quiet: Whether nothing is written to stderr.
+            trackers: The names of the trackers to start.
+        """
         from reodsl.cli.watch import display
 
         name, total = loaded.spec.study.name, len(loaded.graph.tasks)
@@ -254,9 +261,9 @@ class _Notebook:
 
 @dataclass(frozen=True, slots=True)
 class FinishedRun:
-    """A finished run: its report, and the artifacts that the report was drawn from, by role.
+    """A finished run: its report, and the results that the report was made from, by their role as in `evaluate:ARM@SEED`.
 
-    Printed, or shown by a notebook, it is the main table: each arm's averages.
+    In a terminal or a notebook it shows its main table: the averages of each arm.
     """
 
     report: Path
@@ -380,6 +387,7 @@ class FinishedRun:
         return self.inputs[role]
 
     def _material(self) -> Material:
+        """Return the data from which the report was made."""
         from reodsl.report.material import read
 
         return read(self.spec, self.inputs)

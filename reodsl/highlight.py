@@ -42,7 +42,7 @@ _SIGNS: dict[str, Token] = {"space": Whitespace, "operator": Operator, "sign": P
 
 
 class ReoLexer(Lexer):  # type: ignore[misc]
-    """Colours of a spec, as the language server gives them to editors."""
+    """A lexer of specs for Pygments, with the same colours as the language server's."""
 
     name = "reodsl"
     aliases = ["reo", "reodsl"]

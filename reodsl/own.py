@@ -18,7 +18,7 @@ from typing import Any
 
 @dataclass(frozen=True, slots=True)
 class Response:
-    """A response to reward: `def score(response: Response) -> float`, or of `responses: list[Response]` a list.
+    """A response to reward: `def score(response: Response) -> float`, or `responses: list[Response]` for a list of rewards.
 
     An `Answer` has the same question, references and metadata.
     """
@@ -35,9 +35,10 @@ class Response:
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """A question that a task draws: `def make(random: Random) -> Question`, of an own `Random` for each.
+    """A question that a task generates: `def make(random: Random) -> Question`, with a new `Random` for each question.
 
-    `meta` is what verifiers, rewards (`x.NAME`, its numbers) and others may know of it; `trace` a worked solution, for SFT.
+    `meta` holds further values for verifiers and rewards (numbers as `x.NAME`); `trace` is a worked solution
+    for SFT.
     """
 
     question: str
@@ -50,9 +51,9 @@ class Question:
 class Answer:
     """An answer to judge: `def check(answer: Answer) -> bool`, or `def check(answers: list[Answer]) -> list[bool]`.
 
-    `text` is what was read of the response, by the data's `answer` setting, and empty where nothing was. `reference` is
-    the question's answer in the data, the first of `references` where there are several; `meta` is what else the data has
-    of the question.
+    `text` is the answer that the data's `answer` setting found in the response, empty if it found none.
+    `reference` is the first of the reference answers `references`; `meta` holds the further columns of the
+    question.
     """
 
     question: str
@@ -64,11 +65,13 @@ class Answer:
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """A question's responses, for `def advantage(group: Group) -> list`, or of `groups: list[Group]` a list of lists.
+    """The responses to a question: `def advantage(group: Group) -> list`, or `groups: list[Group]` for a list of lists.
 
-    The result has for each response its advantage, or a list with one for each section. `rewards` has those of each response
-    at its splits, which end its sections: one for an outcome. `sections` has how many tokens each section has, and 0 where a
-    response lacks it. `lengths` are all tokens of a response, and `correct` is what the verifier said.
+    The function returns for each response its advantage, or a list with an advantage for each section. A
+    section of a response ends at a split of the reward. `rewards` has the rewards of each response, one for
+    each section (a single one without splits). `sections` has the number of tokens of each section, 0 for a
+    section that a response lacks. `lengths` has the number of tokens of each response, and `correct` the
+    verifier's verdicts.
     """
 
     rewards: Sequence[Sequence[float]]
@@ -79,11 +82,11 @@ class Group:
 
 @dataclass(frozen=True, slots=True)
 class Tokens:
-    """The trained tokens of whole responses, one after another, for `def loss(tokens: Tokens) -> Tensor`: [tokens] as well.
+    """The trained tokens of several responses in sequence: `def loss(tokens: Tokens) -> Tensor`, a loss for each token.
 
-    All tensors are torch's, on the trainer's device, without padding, and float32 of the shape [tokens] where nothing else
-    is said. Those with a gradient are `logprobs`, `entropies` and `divergences`. Log-probabilities are of the tokens, at the
-    temperature of the rollouts.
+    All tensors are torch's, on the trainer's device, without padding, and of shape [tokens] and type float32
+    unless stated otherwise. `logprobs`, `entropies` and `divergences` have a gradient. Log-probabilities are
+    of the tokens, at the temperature of the rollouts.
     """
 
     logprobs: Any  # log-probabilities under the policy now

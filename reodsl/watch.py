@@ -28,7 +28,7 @@ ENDS = ("finished", "failed", "blocked")
 
 @dataclass(frozen=True, slots=True)
 class RunningTask:
-    """A task that has begun and not ended."""
+    """A task that has started but not ended."""
 
     task: str
     """Name of the task."""
@@ -50,10 +50,12 @@ class RunningTask:
 
 @dataclass(frozen=True, slots=True)
 class FinishedTask:
-    """A task that ended: `kind` as of its event, when (epoch seconds), how long it took and why it failed.
+    """A task that ended.
 
-    One that its run left unfinished is `stopped`: it has the time at which it began, and `said` is how far it was.
-    `failing` is why code failed at responses.
+    `kind` is the event of its end, or `stopped` if the run died before the task ended. `at` is the time of
+    that event in seconds since the epoch (of its start if it was stopped), and `seconds` its duration.
+    `reason` is why it failed, or how far it was. `failing` has the reasons why the user's code failed at
+    responses, each with its count.
     """
 
     task: str
@@ -66,7 +68,7 @@ class FinishedTask:
 
 @dataclass(frozen=True, slots=True)
 class RunState:
-    """The state of a run at a moment."""
+    """The state of a run at one moment."""
 
     record: RunRecord
     """Record of the run."""

@@ -14,7 +14,7 @@ Severity = Literal["error", "warning", "note"]
 class Span(NamedTuple):
     """A span of a source.
 
-    A text has a span for each word, and a named tuple is made in half the time of a frozen dataclass.
+    A named tuple is created in half the time of a frozen dataclass, and a text has a span for each word.
     """
 
     path: str
@@ -47,7 +47,7 @@ class Edit:
 
 @dataclass(frozen=True, slots=True)
 class Diagnostic:
-    """A finding."""
+    """A finding about a spec, a file or a run."""
 
     code: str
     """The stable code, as `E0402`."""
@@ -68,7 +68,7 @@ class Diagnostic:
 
 
 class Details(TypedDict, total=False):
-    """The parts of a diagnostic that are passed by name; `labels` follow the primary label."""
+    """The optional fields of a diagnostic, for keyword arguments; `labels` follow the primary label."""
 
     labels: Sequence[Label]
     where: str | None

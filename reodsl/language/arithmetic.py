@@ -159,10 +159,10 @@ def _refuse_units(
         NoValue: Always.
     """
     if first.unit and second.unit:
-        helps = "divide by a unit, or compare like with like"
+        advice = "divide by a unit, or compare like with like"
     else:
         number, unit = (second.number, first.unit) if first.unit else (first.number, second.unit)
-        helps = f"give the number its unit: `{format_quantity(Quantity(number, unit))}`"
+        advice = f"give the number its unit: `{format_quantity(Quantity(number, unit))}`"
     ctx.fail(
         "E0302",
         f"`{expr.op}` wants equal units",
@@ -172,7 +172,7 @@ def _refuse_units(
             Label(right.span, describe_unit(second.unit)),
             *(Label(s, t) for s, t in left.defined_at + right.defined_at),
         ],
-        help=helps,
+        help=advice,
     )
 
 

@@ -136,11 +136,11 @@ def find_homes(kind: str) -> str | None:
 def _report_misplaced(ctx: Context, item: tree.Decl, kind: Kind) -> None:
     """Report E0202 for a declaration in a block whose kind cannot contain declarations of that kind."""
     if home := find_homes(item.kind.name):
-        helps = home
+        advice = home
     elif item.kind.name in KINDS and KINDS[item.kind.name].form == "declared":
-        helps = f"declare the {item.kind.name} at the top of the file, and name it here"
+        advice = f"declare the {item.kind.name} at the top of the file, and name it here"
     else:
-        helps = (
+        advice = (
             suggest(item.kind.name, kind.children, "it may hold") if kind.children else "write settings here"
         )
     ctx.lost_names.add(item.name.name)
@@ -149,7 +149,7 @@ def _report_misplaced(ctx: Context, item: tree.Decl, kind: Kind) -> None:
         f"{article(kind.name)} {kind.name} holds no `{item.kind.name}`",
         item.kind.span,
         "not here",
-        help=helps,
+        help=advice,
     )
 
 
@@ -200,14 +200,14 @@ def _assign(ctx: Context, record: R, item: tree.Assignment, scope: Scope, doc: s
     else:
         value = evaluate_as(ctx, item.value, scope, type_, name, field.example)
     if item.op == "+=":
-        old = record.get(name)
-        if not isinstance(value.data, Items) or (old is not None and not isinstance(old.data, Items)):
+        prior = record.get(name)
+        if not isinstance(value.data, Items) or (prior is not None and not isinstance(prior.data, Items)):
             ctx.error(
                 "E0301", f"`+=` adds to a list, and `{name}` is none", item.span, help=f"write `{name} = …`"
             )
             return record
-        if old is not None and isinstance(old.data, Items):
-            value = replace(value, data=Items(old.data.values + value.data.values))
+        if prior is not None and isinstance(prior.data, Items):
+            value = replace(value, data=Items(prior.data.values + value.data.values))
             check_length(ctx, value, item.span)
     return record.with_field(
         name, Slot(value, item.span, doc if item.doc is None else item.doc, parent=record.fields.get(name))
@@ -256,14 +256,14 @@ def _apply_nested(ctx: Context, record: R, item: tree.NamedBlock, scope: Scope, 
         report_setting(ctx, kind, item.name)
         return record
     if not isinstance(field.type, Block):
-        helps = f"write `{field.example or name + ' = …'}`"
+        advice = f"write `{field.example or name + ' = …'}`"
         if item.span.path.startswith("--amend"):
-            named, setting = record.sub(name), item.span.path.partition(f"{name}.")[2]
-            helps = "write the setting whole"
-            if named is not None and named.name and named.kind in KINDS:
-                helps += f", or amend what it names: `--amend {named.name}.{setting}=…`"
+            target, setting = record.sub(name), item.span.path.partition(f"{name}.")[2]
+            advice = "write the setting whole"
+            if target is not None and target.name and target.kind in KINDS:
+                advice += f", or amend what it names: `--amend {target.name}.{setting}=…`"
         words = f"`{name}` is {describe_type(field.type)}, not a block"
-        ctx.error("E0301", words, item.name.span, help=helps)
+        ctx.error("E0301", words, item.name.span, help=advice)
         return record
     if item.args:
         ctx.error("E0310", f"`{name}` takes no arguments", item.args[0].span, help=f"write `{name} {{ … }}`")
@@ -350,7 +350,7 @@ EXAMPLE = "arms(w in [0.1, 0.3]) { arm swept = mine { reward = cheap(cost: w) } 
 
 @dataclass(frozen=True, slots=True)
 class ArmSpec:
-    """An arm or a frontier of a study, as written or as a sweep makes it."""
+    """An arm or a frontier of a study, as it is declared or as a sweep makes it."""
 
     item: tree.Decl
     """The declaration, under the name in results."""

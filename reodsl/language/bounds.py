@@ -23,12 +23,12 @@ one that a function of a reward may use. A value of a list or a budget of a sche
 
 
 class LimitReached(Exception):
-    """The end of checking a spec that has passed a bound, which is among the findings."""
+    """The exception that ends the check of a spec after too much work or too many errors; `refusal` is the finding."""
 
 
 @dataclass(slots=True)
 class WorkLimit:
-    """The work of checking a spec so far, and its bound."""
+    """The work on a spec so far, in steps, and its limit."""
 
     most: float = MOST_STEPS
     """Steps that checking may take."""

@@ -73,7 +73,7 @@ T = TypeVar("T", bound=IR)
 
 @dataclass(slots=True)
 class Lowering:
-    """The state of lowering a study."""
+    """The state while a study is converted to the representation."""
 
     ctx: Context
     cluster: Cluster | None = None
@@ -202,8 +202,8 @@ def suite(low: Lowering, record: Record) -> Suite:
 
 def engine(record: Record) -> Engine:
     """Return the engine that generates responses; the default is SGLang on a cluster, else the embedded engine."""
-    named: Engine | None = record.data("engine")
-    return named or ("sglang" if record.sub("cluster") is not None else "embedded")
+    choice: Engine | None = record.data("engine")
+    return choice or ("sglang" if record.sub("cluster") is not None else "embedded")
 
 
 def optimizer(record: Record) -> Optimizer:
@@ -283,10 +283,10 @@ def experiment(low: Lowering, record: values.DeclaredExperiment) -> Experiment:
 
 def own_cluster(low: Lowering, record: Record) -> Cluster | None:
     """Return an experiment's cluster if it differs from the study's cluster, else None."""
-    named = record.sub("cluster")
-    if low.cluster is None or named is None:
+    record_ = record.sub("cluster")
+    if low.cluster is None or record_ is None:
         return None
-    named_cluster = build(Cluster, named)
+    named_cluster = build(Cluster, record_)
     return None if canonical(named_cluster) == canonical(low.cluster) else named_cluster
 
 

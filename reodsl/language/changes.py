@@ -265,14 +265,14 @@ def apply_amends(ctx: Context, record: R, owner: Owner | None, scope: Scope, *, 
             target = change.target.removesuffix("." + ".".join(change.path))
             words = f"`{record.name}` has no stages"
             setting = change.path[-1] if len(change.path) > 2 else "SETTING"
-            helps = f"change a setting of its own: `--amend {target}.{setting}=…`"
+            advice = f"change a setting of its own: `--amend {target}.{setting}=…`"
             if record.stages:
                 first = record.stages[0]
                 name = first.name if isinstance(first, DeclaredStage) else "1"
                 words = "stages are amended setting by setting"
-                helps = f"name a stage, and then its setting: `--amend {target}.stages.{name}.steps=…`"
+                advice = f"name a stage, and then its setting: `--amend {target}.stages.{name}.steps=…`"
             ctx.applied_amends.add(change.target)
-            ctx.error("E0211", words, change.value.span, help=helps)
+            ctx.error("E0211", words, change.value.span, help=advice)
     return record
 
 

@@ -157,11 +157,11 @@ def _no_reward_error(message: str, program: Program, names: list[str] | None = N
         program: The evaluated spec.
         names: The rewards or experiments to choose from.
     """
-    helps = (
+    advice = (
         f"name one: {', '.join(names)}" if names else "name a reward of the library: `std.rewards.outcome`"
     )
     where = program.main.path if program.main is not None else None
-    return error("E0123", message, where=where, help=helps)
+    return error("E0123", message, where=where, help=advice)
 
 
 BUDGETS_PATH = "<budgets>"

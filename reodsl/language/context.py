@@ -30,7 +30,7 @@ CONSEQUENCES = frozenset({"E0201", "E0212", "E0304", "E0310", "E0313", "W0201", 
 
 
 class NoValue(Exception):
-    """The end of evaluating an expression or declaration whose error was reported."""
+    """The exception that ends the evaluation of an expression or declaration with an error, which has been reported."""
 
 
 def _join_errors(finding: Diagnostic, other: Diagnostic) -> Diagnostic | None:
@@ -109,7 +109,7 @@ def try_all(compute: Callable[[U], T], items: Iterable[U]) -> list[T]:
 
 @dataclass(slots=True)
 class Context:
-    """The state of evaluating a spec: modules, findings, and values so far."""
+    """The state of evaluating a spec: its files, its findings, and the values computed so far."""
 
     modules: Modules
     """The files of the spec."""

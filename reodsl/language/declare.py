@@ -125,8 +125,8 @@ def _evaluate_budgets(ctx: Context, item: tree.Decl, scope: Scope, owner: tuple[
     if not isinstance(value.data, Record):
         raise NoValue
     data = value.data
-    named = replace(data, name=data.name or item.name.name, owner=data.owner or owner)
-    return replace(value, data=named)
+    budgets = replace(data, name=data.name or item.name.name, owner=data.owner or owner)
+    return replace(value, data=budgets)
 
 
 def evaluate_param(ctx: Context, module: ParsedFile, param: tree.Param) -> Value:
@@ -204,8 +204,8 @@ def declare_reward(ctx: Context, module: ParsedFile, item: tree.Decl) -> Value:
                 item.value.span,
                 help=f"write its body in braces: `{kind} NAME {{ {_BODIES[kind]} }}`",
             )
-        bound = value.data
-        return replace(value, data=replace(bound, name=item.name.name, doc=item.doc or bound.doc))
+        parent = value.data
+        return replace(value, data=replace(parent, name=item.name.name, doc=item.doc or parent.doc))
     definition = Definition(
         kind,
         {},
@@ -479,6 +479,7 @@ def _make_thunk(
 
     def compute() -> Value:
         # In `arm vanilla = vanilla` the second name means the declaration outside the study.
+        """Return the value of the arm or frontier."""
         name = spec.base_name
         outside = name in module.items or name in module.imports or module.path in ctx.broken_files()
         parent, _ = split_amend(member)
@@ -586,13 +587,13 @@ def _find_experiment(
             return DeclaredExperiment(
                 "experiment", base, span, name, member.doc or "", owner, from_checkpoint=True
             )
-    named = value.data.name if isinstance(value.data, Record) else ""
-    if (member.name.span.path, named) in ctx.modules.duplicates:
+    parent_name = value.data.name if isinstance(value.data, Record) else ""
+    if (member.name.span.path, parent_name) in ctx.modules.duplicates:
         # The file declares this name twice, which was reported; the other declaration may be meant.
         raise NoValue
-    helps = suggest_declaration(value, ARM_PARENTS) or f"start from {join_kinds(ARM_PARENTS[:-1])}"
+    advice = suggest_declaration(value, ARM_PARENTS) or f"start from {join_kinds(ARM_PARENTS[:-1])}"
     ctx.fail(
-        "E0311", f"an arm cannot be made from {describe(value)}", value.span, describe(value), help=helps
+        "E0311", f"an arm cannot be made from {describe(value)}", value.span, describe(value), help=advice
     )
 
 

@@ -484,11 +484,11 @@ def _evaluate_library(ctx: Context, expr: tree.Attribute, parts: list[str]) -> V
     module, modules = ".".join(folders), list_library()
     loaded = ctx.modules.library(module) if module in modules else None
     if loaded is None:
-        helps = suggest(module or name, modules, "it has")
-        ctx.fail("E0204", f"there is no module `std.{module or name}`", expr.span, "not found", help=helps)
+        advice = suggest(module or name, modules, "it has")
+        ctx.fail("E0204", f"there is no module `std.{module or name}`", expr.span, "not found", help=advice)
     if name not in loaded.items:
-        helps = suggest(name, loaded.items, "it has")
-        ctx.fail("E0204", f"`std.{module}` has no `{name}`", expr.name.span, "not in that file", help=helps)
+        advice = suggest(name, loaded.items, "it has")
+        ctx.fail("E0204", f"`std.{module}` has no `{name}`", expr.name.span, "not in that file", help=advice)
     return move_to_use(ctx.value_of(loaded, loaded.items[name]), name, expr.span)
 
 
@@ -530,9 +530,9 @@ def evaluate_index(ctx: Context, expr: tree.Index, scope: Scope) -> Value:
             labels=[Label(record.span, "declared here")],
             help=f"name it alone: `{record.name}`",
         )
-    shown_as = named = expr.index.name if isinstance(expr.index, tree.Name) else None
-    position = next((i for i, stage in enumerate(stages) if stage.value is None and stage.name == named), -1)
-    if position < 0 and (named is None or _may_be_number(scope, named)):
+    shown_as = name = expr.index.name if isinstance(expr.index, tree.Name) else None
+    position = next((i for i, stage in enumerate(stages) if stage.value is None and stage.name == name), -1)
+    if position < 0 and (name is None or _may_be_number(scope, name)):
         index = evaluate(ctx, expr.index, scope)
         position = next((i for i, stage in enumerate(stages) if _are_equal(stage.value, index)), -1)
         shown_as = format_quantity(index.data) if isinstance(index.data, Quantity) else write_value(index)
@@ -544,7 +544,7 @@ def evaluate_index(ctx: Context, expr: tree.Index, scope: Scope) -> Value:
             expr.index.span,
             "no such stage",
             labels=[Label(record.span, "declared here")],
-            help=suggest(named, names, "its stages are") if named else list_names(names, "its stages are"),
+            help=suggest(name, names, "its stages are") if name else list_names(names, "its stages are"),
         )
     return Value(
         StageRef(
@@ -694,10 +694,10 @@ def evaluate_call(ctx: Context, expr: tree.Call, scope: Scope) -> Value:
 
 def _list_formulas(ctx: Context, scope: Scope) -> list[str]:
     """Return the names of the rewards, selections and measures that a file declares or imports."""
-    found = ((name, lookup(ctx, scope.module, name)) for name in (*scope.module.items, *scope.module.imports))
+    items = ((name, lookup(ctx, scope.module, name)) for name in (*scope.module.items, *scope.module.imports))
     return [
         name
-        for name, item in found
+        for name, item in items
         if item and isinstance(item[1], tree.Decl) and item[1].kind.name in FORMULAS
     ]
 
@@ -733,16 +733,16 @@ def _make_checkpoint(ctx: Context, expr: tree.Call, scope: Scope) -> Value:
         NoValue: The arm is of imported results, which have no weights; E0311 was reported.
     """
     args = bind(ctx, expr, CHECKPOINTS, scope)
-    of = args["of"].value.data
-    if isinstance(of, DeclaredArm):
-        if any(source.kind == "results" for source, _ in walk_ancestry(of)):
+    owner = args["of"].value.data
+    if isinstance(owner, DeclaredArm):
+        if any(source.kind == "results" for source, _ in walk_ancestry(owner)):
             ctx.fail(
                 "E0311",
-                f"`{of.name}` is of results, which have no weights",
+                f"`{owner.name}` is of results, which have no weights",
                 args["of"].value.span,
                 help="name the model itself, such as `checkpoint(qwen3_4b)`",
             )
-        args = {"of": Slot(Value(of.experiment, args["of"].value.span), args["of"].span)}
+        args = {"of": Slot(Value(owner.experiment, args["of"].value.span), args["of"].span)}
     return Value(Record("checkpoint", args, expr.span), expr.span)
 
 
@@ -758,7 +758,7 @@ def bind(ctx: Context, expr: tree.Call, kind: Kind, scope: Scope) -> dict[str, S
     Raises:
         NoValue: An argument is missing, unknown or wrong; the error was reported.
     """
-    bound: dict[str, Slot] = {}
+    slots: dict[str, Slot] = {}
     places: dict[str, tree.Arg] = {}
     positional = list(kind.positional)
 
@@ -770,11 +770,11 @@ def bind(ctx: Context, expr: tree.Call, kind: Kind, scope: Scope) -> dict[str, S
             ctx.refuse(describe_duplicate(name, arg.span, places[name].span, "give it once"))
         places[name] = arg
         field = kind.fields[name]
-        bound[name] = Slot(evaluate_as(ctx, value, scope, field.type, name, field.example), arg.span)
+        slots[name] = Slot(evaluate_as(ctx, value, scope, field.type, name, field.example), arg.span)
 
     # `try_all` raises after a wrong argument, so that a missing argument is not reported in addition.
     try_all(take, expr.args)
-    absent = {name: field for name, field in kind.fields.items() if name not in bound}
+    absent = {name: field for name, field in kind.fields.items() if name not in slots}
     missing = [(f"`{name}`", field) for name, field in absent.items() if field.required]
     if missing:
         names, last = [name for name, _ in missing[:-1]], missing[-1][0]
@@ -789,7 +789,7 @@ def bind(ctx: Context, expr: tree.Call, kind: Kind, scope: Scope) -> dict[str, S
             help=f"write `{examples}`" if examples else None,
         )
     defaults = {name: field for name, field in absent.items() if field.default is not None}
-    return bound | {name: Slot(make_default(field, expr), None) for name, field in defaults.items()}
+    return slots | {name: Slot(make_default(field, expr), None) for name, field in defaults.items()}
 
 
 def _read_argument(ctx: Context, arg: tree.Arg, owner: str) -> tree.Expr:
@@ -820,8 +820,8 @@ def _name_argument(ctx: Context, expr: tree.Call, arg: tree.Arg, kind: Kind, pos
         if positional:
             return positional.pop(0)
         if len(expr.args) > len(kind.fields):
-            most = f"{len(kind.fields)} argument{'s' if len(kind.fields) > 1 else ''}"
-            message = f"`{kind.name}` takes {most}, and this is one more"
+            count = f"{len(kind.fields)} argument{'s' if len(kind.fields) > 1 else ''}"
+            message = f"`{kind.name}` takes {count}, and this is one more"
             ctx.fail("E0310", message, arg.span, help=f"it takes {', '.join(kind.fields)}")
         names = {argument.name.name for argument in expr.args if argument.name is not None}
         open_names = [name for name in kind.fields if name not in kind.positional and name not in names]
@@ -873,7 +873,7 @@ def call_reward(ctx: Context, call: tree.Call, definition: Definition, scope: Sc
         value = _read_argument(ctx, arg, f"the {definition.kind} `{definition.name}`")
         if param is None:
             span = arg.name.span if arg.name is not None else arg.span
-            helps = suggest(name, by_name, "it takes") if by_name else f"write `{definition.name}` alone"
+            advice = suggest(name, by_name, "it takes") if by_name else f"write `{definition.name}` alone"
             many = f"{len(by_name)} argument{'s' if len(by_name) > 1 else ''}, and this is one more"
             ctx.fail(
                 "E0310",
@@ -881,12 +881,12 @@ def call_reward(ctx: Context, call: tree.Call, definition: Definition, scope: Sc
                 + (f"has no parameter `{name}`" if name else f"takes {many if by_name else 'no arguments'}"),
                 span,
                 "unknown" if name else "",
-                help=helps,
+                help=advice,
             )
         if name not in open_names:
             first = args[name].span if name in args else None
-            helps = f"give it once, or start from `{definition.item.name.name}`"
-            ctx.refuse(describe_duplicate(name, arg.span, first, helps))
+            advice = f"give it once, or start from `{definition.item.name.name}`"
+            ctx.refuse(describe_duplicate(name, arg.span, first, advice))
         open_names.remove(name)
         args[name] = bind_argument(ctx, definition, param, value, scope)
 
@@ -921,8 +921,8 @@ def bind_argument(
         ctx.refused_types[param.span] = noun
         message = f"`{name}` is {describe_type(type_)}, not {describe(argument)}"
         words = describe_type(type_) if is_budgets else f"a schedule, such as {BUDGETS}, or a list of budgets"
-        helps = f"write {words}, or declare it as `{name}: {noun}`"
-        ctx.fail("E0301", message, argument.span, describe(argument), help=helps)
+        advice = f"write {words}, or declare it as `{name}: {noun}`"
+        ctx.fail("E0301", message, argument.span, describe(argument), help=advice)
     if type_ == SPLITS:
         return evaluate_splits(ctx, expr, scope, name)
     value = attempt(partial(coerce_setting, ctx, argument, type_, name))
@@ -948,10 +948,10 @@ def call_selection(ctx: Context, call: tree.Call, rule: Definition, scope: Scope
         NoValue: An argument is wrong, or the first unnamed one is no pool; the error was reported.
     """
     pools = call.args[:1] if call.args and call.args[0].name is None else ()
-    rest = replace(call, args=call.args[len(pools) :])
+    rule_call = replace(call, args=call.args[len(pools) :])
     if not pools:
-        return call_reward(ctx, rest, rule, scope)
-    selection = attempt(lambda: call_reward(ctx, rest, rule, scope))
+        return call_reward(ctx, rule_call, rule, scope)
+    selection = attempt(lambda: call_reward(ctx, rule_call, rule, scope))
     expr = pools[0].value
     if isinstance(expr, (tree.Binding, tree.Comprehension)):
         ctx.fail("E0310", "a selection picks from a pool", expr.span, help="write `pool(…)`")

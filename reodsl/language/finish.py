@@ -31,10 +31,12 @@ class _Omission:
 
     @property
     def what(self) -> str:
+        """Return the words for the setting: its type and its meaning."""
         return f"{describe_type(self.field.type)}: {self.field.doc}"
 
     @property
     def path(self) -> str:
+        """Return the dotted path of the setting, such as `optim.lr`."""
         return ".".join((*self.blocks, self.name))
 
 
@@ -86,22 +88,22 @@ def _describe_missing(
         first: The span of the first declaration that the record is made from.
     """
     paths = [f"`{item.path}`" for item in missing]
-    only = len(missing) == 1
+    single = len(missing) == 1
     replaced = stage.replaced_span if stage is not None else None
     examples = _join_examples(missing)
     return error(
         "E0304",
         f"{owner} needs {paths[0]}, {missing[0].what}"
-        if only
+        if single
         else f"{owner} needs {', '.join(paths[:-1])} and {paths[-1]}",
         stage.span if stage is not None else span,
-        f"no {paths[0]}" if only else f"lacks {len(paths)} settings",
+        f"no {paths[0]}" if single else f"lacks {len(paths)} settings",
         labels=[
             *([Label(replaced, "replaced as a whole: nothing of it is left")] if replaced else []),
-            *([Label(first, "does not set it either")] if first != span and only and stage is None else []),
+            *([Label(first, "does not set it either")] if first != span and single and stage is None else []),
         ],
-        notes=() if only else [f"{path}, {item.what}" for path, item in zip(paths, missing, strict=True)],
-        help=f"add `{examples}`{'' if only else ', each with a value of yours'}" if examples else None,
+        notes=() if single else [f"{path}, {item.what}" for path, item in zip(paths, missing, strict=True)],
+        help=f"add `{examples}`{'' if single else ', each with a value of yours'}" if examples else None,
     )
 
 

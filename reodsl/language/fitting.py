@@ -193,12 +193,12 @@ def _refuse_kind(value: Value, type_: Type) -> TypeMismatch:
     """Return the mismatch of a value whose kind (number, text, record, …) is not that of the type."""
     words = describe_type(type_)
     message = f"{{what}} is {words}, not {describe(value)}"
-    helps = (
+    advice = (
         _suggest_unquoted(value, type_)
         or suggest_declaration(value, list_kinds(type_))
         or _suggest_method(value, type_)
     )
-    return TypeMismatch("E0301", message, describe(value), value, helps, f"write {words}")
+    return TypeMismatch("E0301", message, describe(value), value, advice, f"write {words}")
 
 
 def _suggest_method(value: Value, type_: Type) -> str | None:
@@ -215,13 +215,13 @@ def _suggest_unquoted(value: Value, type_: Type) -> str | None:
     if not isinstance(value.data, str):
         return None
     bare = re.fullmatch(r"\d+(\.\d+)?([eE]-?\d+)?", value.data)
-    fits = {
+    fits_type = {
         Num: re.fullmatch(r"\d+(\.\d+)?([eE]-?\d+)?[KMG%]?( [a-z_]+)?", value.data)
         and (bare is None or not isinstance(type_, Num) or type_.holds(float(value.data))),
         Flag: value.data in ("true", "false"),
         OneOf: isinstance(type_, OneOf) and value.data in type_.words,
     }
-    return f"write `{value.data}`, without quotes" if fits.get(type(type_)) else None
+    return f"write `{value.data}`, without quotes" if fits_type.get(type(type_)) else None
 
 
 def _coerce_number(value: Value, type_: Num) -> Value | TypeMismatch:
@@ -236,31 +236,34 @@ def _coerce_number(value: Value, type_: Num) -> Value | TypeMismatch:
             data = Quantity(number, target)
     example = f"write `{type_.example}`, for example" if type_.example else None
     if data.unit != target:
-        same, fits = f"`{format_quantity(Quantity(data.number, target))}`", type_.takes(data.number)
+        rewritten, in_range = (
+            f"`{format_quantity(Quantity(data.number, target))}`",
+            type_.takes(data.number),
+        )
         unit, bare = name_unit(data.unit), not data.unit
-        lone = len(data.unit) == 1 and data.unit[0][1] == 1
-        typed = f"; what is in {unit} has the type `{unit}`" if lone else ""
+        is_base_unit = len(data.unit) == 1 and data.unit[0][1] == 1
+        typed = f"; what is in {unit} has the type `{unit}`" if is_base_unit else ""
         rows = (
             (
                 not bare and not target and bool(value.defined_at),
                 f"divide by a number of {unit} to get a plain number, or set it as a `number`, without a unit{typed}",
             ),
-            (fits and not target, f"write {same}, without a unit{typed}"),
+            (in_range and not target, f"write {rewritten}, without a unit{typed}"),
             (
                 # A param of type `int` takes no unit in its value, so its type has to change.
-                fits and bare and bool(value.defined_at),
-                f"write {same} here, or set it from a value of the type `{name_unit(target)}`",
+                in_range and bare and bool(value.defined_at),
+                f"write {rewritten} here, or set it from a value of the type `{name_unit(target)}`",
             ),
-            (fits and bare, f"give the value its unit: {same}"),
-            (fits and not value.defined_at, f"write {same}, if it is that many"),
+            (in_range and bare, f"give the value its unit: {rewritten}"),
+            (in_range and not value.defined_at, f"write {rewritten}, if it is that many"),
         )
-        helps = first_help(rows) or example
+        hint = first_help(rows) or example
         return TypeMismatch(
             "E0302",
             f"{{what}} is {describe_unit(target)}, and this is {describe_unit(data.unit)}",
             format_quantity(data),
             value,
-            helps,
+            hint,
             f"write a number {describe_unit(target)}" if target else f"write {describe_unit(target)}",
         )
     if (type_.integer or target) and isinstance(data.number, float):
@@ -288,10 +291,10 @@ def _coerce_number(value: Value, type_: Num) -> Value | TypeMismatch:
                 f"write `{format_quantity(Quantity(data.number))}%`, if a share is meant",
             ),
         )
-        helps = first_help(ranges) or example
+        hint = first_help(ranges) or example
         words = type_.range_words()
         message, otherwise = f"{{what}} must be {words}", f"write a number {words}"
-        return TypeMismatch("E0303", message, format_quantity(data), value, helps, otherwise)
+        return TypeMismatch("E0303", message, format_quantity(data), value, hint, otherwise)
     return replace(value, data=data)
 
 
@@ -309,17 +312,17 @@ def _coerce_list(value: Value, type_: ListOf) -> Value | TypeMismatch:
     """Return a list whose items are converted to the type of items, or the reason why the list does not fit."""
     data = value.data
     if not isinstance(data, Items):
-        lone = coerce(value, type_.item)
+        inner = coerce(value, type_.item)
         if not type_.lone:
-            helps = f"write `[{write_value(value)}]`" if isinstance(lone, Value) and type_.least < 2 else None
+            hint = f"write `[{write_value(value)}]`" if isinstance(inner, Value) and type_.least < 2 else None
             if numbers := _suggest_numbers(value, type_.item):
-                helps = f"{helps}, or `{numbers}`, if so many are meant" if helps else f"write `{numbers}`"
-            return replace(_refuse_kind(value, type_), help=helps)
-        return Value(Items((lone,)), value.span, value.defined_at) if isinstance(lone, Value) else lone
+                hint = f"{hint}, or `{numbers}`, if so many are meant" if hint else f"write `{numbers}`"
+            return replace(_refuse_kind(value, type_), help=hint)
+        return Value(Items((inner,)), value.span, value.defined_at) if isinstance(inner, Value) else inner
     if len(data.values) < type_.least:
-        helps = "add to the list" if data.values else "write what belongs in it"
+        hint = "add to the list" if data.values else "write what belongs in it"
         return TypeMismatch(
-            "E0303", f"{{what}} needs at least {type_.least} in its list", "too few", value, helps
+            "E0303", f"{{what}} needs at least {type_.least} in its list", "too few", value, hint
         )
     if type_.most is not None and len(data.values) > type_.most:
         message = f"{{what}} has at most {type_.most} in its list, and these are {len(data.values)}"

@@ -378,7 +378,7 @@ def _shares(ctx: Context, args: Arguments, call: tree.Call) -> Value:
     """
     counts, total = plain(args["counts"].value).split(), _take_number(args, "of")
     valid = (word.isascii() and word.isdigit() and len(word) < 10 and int(word) <= total for word in counts)
-    wrong = next((word for word, fits in zip(counts, valid, strict=True) if not fits), None)
+    wrong = next((word for word, is_valid in zip(counts, valid, strict=True) if not is_valid), None)
     if wrong is not None:
         span = args["counts"].value.span
         ctx.fail(

@@ -448,7 +448,7 @@ def report_setting(ctx: Context, kind: Kind, name: tree.Ident) -> None:
         if any(_is_block(f.type, kind) for f in parent.fields.values()) and word in parent.fields
     ]
     sibling = _find_beside(kind, word)
-    helps = (
+    hint = (
         _suggest_study(kind, word)
         or first_help(
             (
@@ -483,7 +483,7 @@ def report_setting(ctx: Context, kind: Kind, name: tree.Ident) -> None:
         or _suggest_setting(kind, word)
     )
     ctx.error(
-        "E0203", f"{article(kind.name)} {kind.name} has no setting `{word}`", name.span, "unknown", help=helps
+        "E0203", f"{article(kind.name)} {kind.name} has no setting `{word}`", name.span, "unknown", help=hint
     )
 
 
@@ -495,7 +495,7 @@ def _suggest_setting(kind: Kind, word: str) -> str:
         kind.name in TRAIN_KINDS,
         nearest(word, block_of_setting) if kind.name in TRAIN_KINDS else None,
     )
-    near_name, listed = nearest(word, [*kind.fields, *kind.children]), [f"`{name}`" for name in _OBJECTIVE]
+    near_name, names = nearest(word, [*kind.fields, *kind.children]), [f"`{name}`" for name in _OBJECTIVE]
     rows = (
         (
             trains and inner is not None and nearest(word, kind.fields) is None,
@@ -505,7 +505,7 @@ def _suggest_setting(kind: Kind, word: str) -> str:
         (
             trains and near_name is None,
             "that is not supported, and no setting is called like it. The objective is made of "
-            f"{', '.join(listed[:-1])} and {listed[-1]}; `reodsl explain reference` has all settings",
+            f"{', '.join(names[:-1])} and {names[-1]}; `reodsl explain reference` has all settings",
         ),
     )
     return first_help(rows) or suggest(word, [*kind.fields, *kind.children], "its settings are")

@@ -120,9 +120,10 @@ class Surroundings:
 
 @dataclass(frozen=True, slots=True)
 class Need:
-    """The condition under which settings are read.
+    """The condition under which some settings have an effect.
 
-    A required setting is reported if it replaces a setting of the parent, since it cannot be left out.
+    A setting that is required is only reported if it replaces a setting of the parent, since it cannot be
+    left out.
     """
 
     paths: str

@@ -355,15 +355,15 @@ def lower_bounded(
 _CHAIN = "start from fewer experiments, one after the other"
 
 
-def _too_large(record: Record, words: str, helps: str) -> Diagnostic:
+def _too_large(record: Record, words: str, advice: str) -> Diagnostic:
     """Return the error for a spec that is too large (E0216).
 
     Args:
         record: The study or experiment.
         words: What is too large.
-        helps: What to write instead.
+        advice: What to write instead.
     """
-    return error("E0216", words, record.span, "too large", help=helps)
+    return error("E0216", words, record.span, "too large", help=advice)
 
 
 CHARACTERS_PER_VALUE = 16
@@ -371,7 +371,7 @@ CHARACTERS_PER_VALUE = 16
 
 @dataclass(frozen=True, slots=True)
 class Extent:
-    """The size of a spec; an experiment from which two experiments start counts twice."""
+    """The size of a spec. An experiment that two experiments start from counts twice."""
 
     values: int
     """The values that its canonical JSON writes out."""

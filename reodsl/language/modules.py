@@ -26,7 +26,7 @@ DEEPEST_IMPORT = 64
 
 @dataclass(frozen=True, slots=True)
 class ParsedFile:
-    """A parsed file: its declarations and params by name, and its imports."""
+    """A parsed file with its declarations, params and imports by name."""
 
     key: str
     """The identity: the resolved path, or `std:NAME` for the library."""
@@ -55,7 +55,7 @@ class ParsedFile:
 
 @dataclass(frozen=True, slots=True)
 class Import:
-    """A name that another module provides."""
+    """A name that a file imports from another file."""
 
     module: str | None
     """The key of the module; None if it could not be loaded."""
@@ -84,7 +84,7 @@ def _parse_cached(source: Source) -> ParseResult:
 
 @dataclass(slots=True)
 class Modules:
-    """The files of a compilation, with their findings."""
+    """The files of a compilation, with the errors of reading, parsing and importing them."""
 
     root: Path
     """The spec's folder, which imports cannot leave."""
@@ -346,8 +346,8 @@ class Modules:
             )
             self._report_unknown(clause, siblings)
             return None
-        up = [".."] * (len(name) - len(bare) - 1)
-        label = os.path.normpath(Path(importer.path).parent.joinpath(*up, *parts)) + ".reo"
+        parents = [".."] * (len(name) - len(bare) - 1)
+        label = os.path.normpath(Path(importer.path).parent.joinpath(*parents, *parts)) + ".reo"
         return real_path, label, str(real_path), False
 
     def _find_library_file(self, parts: list[str], clause: tree.Import) -> tuple[Path, str, str, bool] | None:
@@ -371,13 +371,13 @@ class Modules:
         except (OSError, ValueError):
             return False
 
-    def _report_unknown(self, clause: tree.Import, names: list[str], instead: str | None = None) -> None:
+    def _report_unknown(self, clause: tree.Import, names: list[str], advice: str | None = None) -> None:
         """Report E0204 for an import whose file does not exist.
 
         Args:
             clause: The import.
             names: The modules that exist, for the help.
-            instead: The help, if the modules that exist do not matter.
+            advice: The help, if the modules that exist do not matter.
         """
         self._report(
             error(
@@ -386,18 +386,18 @@ class Modules:
                 clause.module_span,
                 "not found",
                 notes=[list_names(names)] if names else [],
-                help=instead or suggest(clause.module, names)
+                help=advice or suggest(clause.module, names)
                 if names
                 else "check the file's name; `.name` is a file beside this one",
             )
         )
 
-    def _report_escape(self, clause: tree.Import, why: str) -> None:
+    def _report_escape(self, clause: tree.Import, rule: str) -> None:
         """Report E0207 for an import of a file outside the spec's folder.
 
         Args:
             clause: The import.
-            why: The rule that the import breaks.
+            rule: The rule that the import breaks.
         """
         self._report(
             error(
@@ -405,7 +405,7 @@ class Modules:
                 f"`{clip_text(clause.module)}` leads out of the spec's folder",
                 clause.module_span,
                 "outside",
-                notes=[why],
+                notes=[rule],
                 help="copy the file into the spec's folder, or import from `std`",
             )
         )

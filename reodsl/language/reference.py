@@ -216,9 +216,11 @@ def _kind(kind: Kind) -> str:
     """Return the section of a kind of declaration: description, parents, children and the table of settings."""
     parent = f" Made from: {', '.join(kind.parents)}." if kind.parents else ""
     holds = f" Holds: {', '.join(f'`{child}`' for child in kind.children)}." if kind.children else ""
-    same = kind.name in ("experiment", "stage", "arm")
+    shared = kind.name in ("experiment", "stage", "arm")
     title = f"\n### {kind.name}\n\n{kind.doc}{parent}{holds}\n"
-    return f"{title}\nThe settings are those of `recipe`.\n" if same else title + _table(kind.fields.items())
+    return (
+        f"{title}\nThe settings are those of `recipe`.\n" if shared else title + _table(kind.fields.items())
+    )
 
 
 def _call_section(kind: Kind) -> str:
@@ -278,7 +280,7 @@ def _first_paragraph(doc: str | None) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Words:
-    """The words of the language, each group sorted."""
+    """The words of the language by their use, each group sorted."""
 
     keywords: tuple[str, ...]
     """Words of the grammar."""

@@ -67,8 +67,8 @@ def samples_on_gpus(owner: Record) -> bool:
 
 def samples_by_servers(owner: Record) -> bool:
     """Return whether SGLang servers generate the responses of a study or experiment."""
-    named = owner.data("engine")
-    return named == "sglang" or (named is None and owner.sub("cluster") is not None)
+    engine = owner.data("engine")
+    return engine == "sglang" or (engine is None and owner.sub("cluster") is not None)
 
 
 def cap_importance(stage: Record, on_gpus: bool) -> float | None:

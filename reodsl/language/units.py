@@ -31,7 +31,7 @@ LARGEST = 10**18
 
 @dataclass(frozen=True, slots=True)
 class Quantity:
-    """A number in base units."""
+    """A number in base units, such as tokens or steps."""
 
     number: int | float
     """A whole number with a unit is an int."""

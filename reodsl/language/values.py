@@ -32,7 +32,7 @@ class Symbol:
 
 @dataclass(frozen=True, slots=True)
 class Items:
-    """A list."""
+    """The values of a list."""
 
     values: tuple[Value, ...]
     size: int = field(init=False, compare=False, repr=False)
@@ -46,7 +46,7 @@ class Items:
 
     @property
     def plain(self) -> tuple[Any, ...]:
-        """The bare data of its values, as `plain` gives it; made once, for every check asks for it."""
+        """Return the values as plain data, computed once because every check reads them."""
         if self._plain is None:
             object.__setattr__(self, "_plain", tuple(plain(value) for value in self.values))
         return self._plain or ()
@@ -54,7 +54,7 @@ class Items:
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """`low..high`, both included."""
+    """The range `low..high`, which includes its ends."""
 
     low: Value
     high: Value
@@ -62,7 +62,7 @@ class Bounds:
 
 @dataclass(frozen=True, slots=True)
 class Slot:
-    """A setting with its value and where it was given."""
+    """A setting with its value and the span that gave it."""
 
     value: Value
     span: Span | None
@@ -74,7 +74,7 @@ class Slot:
 
     @property
     def root(self) -> Slot:
-        """The slot that was given first, at the end of the chain of parents."""
+        """Return the first slot of the chain of parents: the setting as it was given first."""
         slot = self
         while slot.parent is not None:
             slot = slot.parent
@@ -85,8 +85,7 @@ class Slot:
 class Record:
     """A declared or constructed value with settings.
 
-    Two records are equal that are of one kind, with equal settings, at one span: what the classes below add
-    follows from these.
+    Two records are equal if their kind, settings and span are equal; what subclasses add follows from these.
     """
 
     kind: str
@@ -162,14 +161,14 @@ class Record:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
 class NestedBlock(Record):
-    """A block inside another record, such as `optim { … }`; `children` are the declarations in it, not yet evaluated."""
+    """A block inside another record, such as `optim { … }`. `children` are declarations in the block, not yet evaluated."""
 
     children: Mapping[str, Child] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
 class Composite(Record):
-    """A record with declarations inside: traces with their styles, a published table with its rows."""
+    """A record with declarations inside: traces with their styles, or a published table with its rows."""
 
     children: Mapping[str, Child] = field(default_factory=dict)
     """The declarations, not yet evaluated."""
@@ -195,7 +194,7 @@ class DeclaredExperiment(Record):
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
 class TypedCondition(Record):
-    """A condition on a question, typed."""
+    """A condition on a question, whose types were checked."""
 
     expression: Any
     reads: frozenset[str]
@@ -206,7 +205,7 @@ class TypedCondition(Record):
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
 class DeclaredArm(Record):
-    """A name in a study for an experiment or a checkpoint."""
+    """An arm of a study: a name for an experiment or a checkpoint."""
 
     experiment: DeclaredExperiment
 
@@ -220,7 +219,7 @@ class StageList(Record):
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
 class StageRef(Record):
-    """The value of `x.stages[4K tokens]`: the end of a stage, counted from 0."""
+    """The value of `x.stages[4K tokens]`: the checkpoint at the end of a stage, whose index is `position`, from 0."""
 
     of: DeclaredExperiment
     position: int
@@ -228,7 +227,7 @@ class StageRef(Record):
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
 class Until(Record):
-    """The end of a stage: after `steps`, or at a plateau before that."""
+    """The end of a stage: after `steps`, or earlier at a plateau."""
 
     plateau: Record | None = None
     steps: Value
@@ -236,14 +235,14 @@ class Until(Record):
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
 class WrittenBudgets(Record):
-    """Budgets that are known before a run."""
+    """Token budgets that are known before a run."""
 
     schedule: Schedule
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
 class DeclaredFrontier(Composite):
-    """A frontier: of arms, by its `envelope`; of a file, as `curves`; else as published, with a part for each curve."""
+    """A frontier: an `envelope` of arms, the `curves` of a file, or else published curves, one for each part."""
 
     envelope: Record | None = None
     curves: Curves | None = None
@@ -251,7 +250,7 @@ class DeclaredFrontier(Composite):
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
 class Definition(Record):
-    """A reward, a selection or a measure, and the arguments that it has so far."""
+    """A reward, a selection or a measure, with the arguments that were given so far."""
 
     item: tree.Decl
     body: tree.BraceBlock
@@ -286,7 +285,7 @@ class Value:
 
 @dataclass(frozen=True, slots=True)
 class Scope:
-    """The names that an expression may use: locals of the block, then of the blocks around it, then the file."""
+    """The names that an expression may use: those of its block, then of the blocks around the block, then of the file."""
 
     module: ParsedFile
     locals: Mapping[str, Callable[[], Value]] = field(default_factory=dict)
@@ -328,7 +327,7 @@ Child: TypeAlias = tuple[tree.Decl, Scope]
 
 @dataclass(frozen=True, slots=True)
 class Override:
-    """A `--set` or `--amend` of the command line."""
+    """A change by `--set` or `--amend` on the command line."""
 
     option: str
     """`--set` or `--amend`."""
@@ -345,7 +344,7 @@ class Override:
 
     @property
     def block(self) -> tree.BraceBlock:
-        """The change as a spec would write it: `optim { lr = 1e-6 }`."""
+        """Return the change as a block of settings, as a spec would write it: `{ optim { lr = 1e-6 } }`."""
         *outer, last = self.path
         span = self.value.span
         item: tree.BlockItem = tree.Assignment(tree.Ident(last, span), "=", self.value, "", span)
@@ -356,7 +355,7 @@ class Override:
 
 @dataclass(frozen=True, slots=True)
 class DeclaredStage:
-    """A stage as declared."""
+    """A stage of an experiment, as declared or as made by a sweep."""
 
     name: str
     """The name in results."""
@@ -376,7 +375,7 @@ class DeclaredStage:
 
 @dataclass(frozen=True, slots=True)
 class StageSweep:
-    """The value of `stages(var in list) { … }`: a stage for each value, made when it is needed."""
+    """The value of `stages(var in list) { … }`, from which a stage is made for each item of the list when it is needed."""
 
     var: tree.Ident
     over: tree.Expr

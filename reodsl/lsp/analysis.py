@@ -134,7 +134,7 @@ def _position(lines: Sequence[str], line: int, column: int, encoding: str) -> Po
 
 @dataclass(frozen=True)
 class Analysis:
-    """A compiled file."""
+    """An evaluated spec, as an editor shows its file."""
 
     path: Path
     """The absolute path."""
@@ -147,13 +147,13 @@ class Analysis:
 
     @cached_property
     def findings(self) -> tuple[Diagnostic, ...]:
-        """All findings; the checks of experiments run when this is first read, since other answers need no checks."""
+        """Return all findings; the checks of experiments run at the first call, since other requests do not need them."""
         check_program(self.program)
         return self.program.context.findings
 
     @cached_property
     def local_names(self) -> dict[tuple[int, str], str]:
-        """The local name of each import, by its line and by its name in the other file."""
+        """Return the local name of each imported name, by (line of the import, name in the imported file)."""
         main = self.program.main
         names: dict[tuple[int, str], str] = {}
         for local, imported in main.imports.items() if main is not None else ():
@@ -162,7 +162,7 @@ class Analysis:
 
     @cached_property
     def sources_of_lines(self) -> dict[int, Import]:
-        """The first import on each line whose module is loaded."""
+        """Return the first import on each line whose module was loaded, by line."""
         main = self.program.main
         sources: dict[int, Import] = {}
         for imported in main.imports.values() if main is not None else ():
@@ -172,7 +172,7 @@ class Analysis:
 
     @cached_property
     def parameters(self) -> dict[str, dict[str, tree.ParamDecl]]:
-        """The parameters of rewards and selections that the file declares or imports, by function and by name."""
+        """Return the parameters of rewards and selections, by the name of the declaration and of the parameter."""
         main = self.program.main
         names = (*main.items, *main.imports) if main is not None else ()
         items = ((name, self.find_item(name)) for name in names)

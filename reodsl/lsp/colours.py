@@ -47,7 +47,7 @@ _OPENERS = {"LBRACE": "RBRACE", "LPAR": "RPAR", "LSQB": "RSQB"}
 
 @dataclass(frozen=True, slots=True)
 class Colour:
-    """A piece of a line, and its sort."""
+    """A piece of a line with the sort that determines its colour."""
 
     span: Span
     sort: Sort
@@ -164,7 +164,7 @@ _CALCULATED = (tree.Name, tree.Binary, tree.Unary, tree.Attribute, tree.Index)
 
 @dataclass(frozen=True, slots=True)
 class Hint:
-    """Words beside the text, at a line and column from 1."""
+    """Words that an editor shows beside the text, at a line and column from 1."""
 
     line: int
     column: int
@@ -227,9 +227,9 @@ def _hint_item(analysis: Analysis, item: tree.ModuleItem, first: int, last: int)
             if isinstance(node, tree.Assignment) and first <= node.span.end_line <= last:
                 words = list(values.get((node.span.line, node.span.column), ()))
                 if words and (_is_calculated(node.value) or words[0].startswith("weights")):
-                    more = ", …" if len(words) > MOST_VALUES else ""
+                    ending = ", …" if len(words) > MOST_VALUES else ""
                     end = node.value.span
-                    yield Hint(end.end_line, end.end_column, f" = {', '.join(words[:MOST_VALUES])}{more}")
+                    yield Hint(end.end_line, end.end_column, f" = {', '.join(words[:MOST_VALUES])}{ending}")
 
 
 def _list_given(record: Record, path: str, depth: int = 0) -> Iterator[tuple[tuple[int, int], Value]]:

@@ -186,8 +186,8 @@ def _complete_member(analysis: Analysis, site: CursorSite, span: Span) -> Iterat
     if main is None or not parts:
         return
     imported = main.imports.get(parts[0])
-    of = (main.key, parts[0]) if imported is None else (imported.module or "", imported.name)
-    value = analysis.program.context.memo.get(of)
+    owner = (main.key, parts[0]) if imported is None else (imported.module or "", imported.name)
+    value = analysis.program.context.memo.get(owner)
     record = value.data if isinstance(value, Value) else None
     for key in parts[1:]:
         record = record.sub(key) if isinstance(record, Record) else None

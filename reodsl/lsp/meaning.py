@@ -39,7 +39,7 @@ WORDS = {"under": ("teacher",), "on": ("prefix", "thinking", "solution")}
 
 @dataclass(frozen=True, slots=True)
 class Meaning:
-    """The meaning of a word."""
+    """The explanation of a word in a spec."""
 
     write: Callable[[], str]
     """Makes the text; a search for uses of a name needs thousands of meanings and no text."""
@@ -50,7 +50,7 @@ class Meaning:
 
     @property
     def text(self) -> str:
-        """The meaning as Markdown."""
+        """Return the explanation as Markdown."""
         return self.write()
 
 
@@ -322,7 +322,7 @@ _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 @dataclass(frozen=True, slots=True)
 class Occurrence:
-    """A span in a file, whose text is `text`."""
+    """A use of a name: its span in a file, and the text of the file."""
 
     file: Path
     text: str

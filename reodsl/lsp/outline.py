@@ -25,7 +25,7 @@ CONDITION = "condition"
 
 @dataclass(slots=True)
 class Frame:
-    """An open bracket, or the file."""
+    """An open bracket with what it contains so far, or the file."""
 
     bracket: str
     """`{`, `(`, `[`, or empty for the file."""
@@ -67,7 +67,7 @@ class Frame:
 
 @dataclass(slots=True)
 class LocalName:
-    """A name inside a declaration."""
+    """A name that is declared inside a declaration."""
 
     name: str
     kind: str
@@ -77,7 +77,7 @@ class LocalName:
 
 @dataclass(slots=True)
 class CursorSite:
-    """A position in a text, with what surrounds it."""
+    """A position in a text, with the brackets, tokens and names around it."""
 
     frame: Frame
     """The innermost open bracket."""

@@ -16,7 +16,7 @@ _ITEM_WORDS = frozenset({"FROM", "PARAM", "LET", "DENSE"})
 
 @dataclass(frozen=True, slots=True)
 class BalancedTokens:
-    """Balanced tokens and the depth of each; a bracket has the depth outside it."""
+    """Balanced tokens with the nesting depth of each token; a bracket has the depth outside the bracket."""
 
     tokens: list[Token]
     depths: list[int]
@@ -56,6 +56,7 @@ class _Mender:
     """The repair of unmatched brackets, guided by the indentation; at most one error is reported for each line."""
 
     def __init__(self, tokens: list[Token]) -> None:
+        """Start the repair of the tokens' brackets."""
         self.tokens = tokens
         self.out: list[Token] = []
         self.stack: list[Token] = []

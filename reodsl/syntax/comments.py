@@ -175,8 +175,8 @@ def _find_brackets(node: tree.Node) -> tuple[Container, Sequence[Entry], Span] |
         case tree.NamedBlock(args=args) if args:
             return node, args, _span_after(node.name.span, _span_before(node.span, node.block.span))
         case tree.Decl(params=params) if params:
-            rest = node.block or node.value
-            return node, params, _span_after(node.name.span, _span_before(node.span, (rest or node).span))
+            body = node.block or node.value
+            return node, params, _span_after(node.name.span, _span_before(node.span, (body or node).span))
     return None
 
 

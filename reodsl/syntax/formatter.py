@@ -21,7 +21,7 @@ _Args = ParamSpec("_Args")
 
 @dataclass(frozen=True, slots=True)
 class FormatResult:
-    """The canonical text, or None and the syntax errors."""
+    """The canonical text, or None with the syntax errors."""
 
     text: str | None
     diagnostics: tuple[Diagnostic, ...]
@@ -217,9 +217,9 @@ def _let_head(item: tree.Let) -> str:
 
 @dataclass(slots=True)
 class TextLine:
-    """A line of the file.
+    """A line of the formatted file.
 
-    Lines with the same `key` in direct succession are aligned at `split`.
+    Neighbouring lines with the same `key` are aligned at their offset `split`.
     """
 
     indent: int

@@ -377,8 +377,8 @@ def _bare_doc(item: object) -> str | None:
     if isinstance(item, tree.ExprStatement) and isinstance(item.expr, tree.String) and item.expr.long:
         value, span = item.expr.value, item.span
         last = value.rpartition("\n")[2]
-        start = span.column + 3 if "\n" not in value else 1
-        if span.end_column == start + len(last) + 3:
+        first_column = span.column + 3 if "\n" not in value else 1
+        if span.end_column == first_column + len(last) + 3:
             return clean_doc(value)
     return None
 

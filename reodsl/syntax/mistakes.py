@@ -52,52 +52,52 @@ class SyntaxFault:
 
     @property
     def token(self) -> Token:
-        """The token that does not fit."""
+        """Return the token that does not fit."""
         return self.tokens[self.index]
 
     @property
     def previous(self) -> Token | None:
-        """The token before it; None if it is the first of its item."""
+        """Return the token before the one that does not fit; None if that is the first of its item."""
         return self.tokens[self.index - 1] if self.index else None
 
     @property
     def first(self) -> Token:
-        """The token that the item begins with."""
+        """Return the first token of the item."""
         return self.tokens[0]
 
     @property
     def text(self) -> str:
-        """The text of the token that does not fit."""
+        """Return the text of the token that does not fit."""
         return self.token.text
 
     @property
     def description(self) -> str:
-        """The token that does not fit, in the user's words."""
+        """Return words for the token that does not fit, such as "the name `lr`"."""
         return describe(self.token)
 
     @property
     def spelling(self) -> str:
-        """The token that does not fit, in a line of advice."""
+        """Return the token that does not fit as a help line quotes it."""
         return quote_token(self.token)
 
     @property
     def head(self) -> str:
-        """The item up to the token that does not fit."""
+        """Return the text of the item before the token that does not fit."""
         return " ".join(token.text for token in self.tokens[: self.index])
 
     @property
     def declaration(self) -> str:
-        """The kind and the name with which a declaration begins."""
+        """Return the first two words of the item, the kind and the name of a declaration."""
         return " ".join(clip_text(token.text) for token in self.tokens[:2])
 
     @property
     def value(self) -> str:
-        """The value that follows the token that does not fit, in a line of advice."""
+        """Return the value behind the token that does not fit, as a help line quotes it."""
         return quote_value(self)
 
     @property
     def keyword_advice(self) -> str:
-        """The use of a keyword that does not fit."""
+        """Return how the keyword that does not fit is used."""
         return keyword_advice(self.token)
 
     @property

@@ -167,17 +167,16 @@ def parse_expression(source: Source) -> ExpressionResult:
     expression = reader.run()
     diagnostics = [*scanned.diagnostics, *balanced.diagnostics, *reader.diagnostics]
     if expression is not None and reader.may_be_deep:
-        deep = depth_exceeding(expression, MAX_NESTING)
-        if deep is not None:
-            diagnostics.append(too_deep(deep))
+        too_deep_span = depth_exceeding(expression, MAX_NESTING)
+        if too_deep_span is not None:
+            diagnostics.append(too_deep(too_deep_span))
     return ExpressionResult(None if diagnostics else expression, _sort_diagnostics(diagnostics))
 
 
 def _is_not_a_spec(source: Source, items: int, diagnostics: list[Diagnostic]) -> bool:
-    """Return whether a file is probably no spec.
+    """Return whether a file is probably something else than a spec.
 
-    A file is no spec if its name ends neither in `.reo` nor without a suffix, and if it has more errors than
-    readable items.
+    That is assumed of a file with another suffix than `.reo`, if it has more errors than readable items.
     """
     errors = sum(diagnostic.severity == "error" for diagnostic in diagnostics)
     return PurePath(source.path).suffix not in ("", ".reo") and errors > items
@@ -271,9 +270,16 @@ class _ItemStart:
 
 
 class Reader:
-    """The parse of balanced tokens, which goes on behind an item with an error and collects the errors."""
+    """The parser of balanced tokens; after an error it goes on behind the item with the error."""
 
     def __init__(self, balanced: BalancedTokens, start: str, source_span: Span) -> None:
+        """Start the parse.
+
+        Args:
+            balanced: The tokens.
+            start: The rule of the grammar to parse: `module` or `expression`.
+            source_span: The span of the text.
+        """
         self.tokens, self.depths = balanced.tokens, balanced.depths
         self.brackets_broken = any(d.code == BRACKETS for d in balanced.diagnostics)
         self.lark = load_grammar().parse_interactive(start=start)

@@ -166,11 +166,11 @@ def _place_fault(fault: LiteralFault, span: Span) -> Diagnostic:
 
 def _read_number_token(token: Token, diagnostics: list[Diagnostic]) -> None:
     """Set the payload of a number token to (value, suffix); report a malformed number and assume a value for it."""
-    read = read_number(token.text)
-    if isinstance(read, LiteralFault):
-        diagnostics.append(_place_fault(read, token.span))
-        read = read.assumed_value
-    token.payload = read
+    result = read_number(token.text)
+    if isinstance(result, LiteralFault):
+        diagnostics.append(_place_fault(result, token.span))
+        result = result.assumed_value
+    token.payload = result
 
 
 def _report_unclosed(token: Token, diagnostics: list[Diagnostic]) -> None:

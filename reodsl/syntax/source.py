@@ -23,7 +23,7 @@ _BOMS = (
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    r"""A text and the path to show for it. Lines end in `\n` alone; a byte order mark is gone."""
+    r"""The text of a spec and the path that messages show. Lines end in `\n`; a byte order mark has been removed."""
 
     path: str
     text: str
@@ -79,11 +79,11 @@ def _is_device_or_kernel_file(path: Path) -> bool:
     are followed, so `/dev/stdin` counts as the file that it points to.
     """
     try:
-        real = os.path.realpath(path)
-        mode = os.stat(real).st_mode
+        real_path = os.path.realpath(path)
+        mode = os.stat(real_path).st_mode
     except (OSError, ValueError):
         return False
-    if real.startswith(("/proc/", "/sys/")):
+    if real_path.startswith(("/proc/", "/sys/")):
         return not stat.S_ISDIR(mode)
     return stat.S_ISCHR(mode) or stat.S_ISBLK(mode)
 

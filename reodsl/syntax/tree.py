@@ -18,7 +18,7 @@ LogicOp: TypeAlias = Literal["and", "or"]
 
 @dataclass(frozen=True, slots=True)
 class Ident:
-    """A name where it is written: of a declaration, a setting, an argument, a variable or a member."""
+    """A name at a place in the text: of a declaration, a setting, an argument, a variable or a member."""
 
     name: str
     span: Span
@@ -29,7 +29,10 @@ class Ident:
 
 @dataclass(frozen=True, slots=True)
 class Number:
-    """`16K tokens`: text `16K`, value 16 (without the suffix, whose meaning the unit decides), suffix, unit."""
+    """A number with an optional unit, such as `16K tokens`: text `16K`, value 16, suffix `K`, unit `tokens`.
+
+    The value does not include the suffix, since K is 1024 for tokens and 1000 for other units.
+    """
 
     text: str
     value: int | float
@@ -41,7 +44,7 @@ class Number:
 
 @dataclass(frozen=True, slots=True)
 class String:
-    """A text. `long` is the triple-quoted form: without escapes, newlines allowed."""
+    """A text. `long` is true for triple quotes, in which newlines are allowed and no escapes are read."""
 
     value: str
     long: bool
@@ -84,7 +87,7 @@ class Index:
 
 @dataclass(frozen=True, slots=True)
 class Slice:
-    """`value[lower:upper]`, either end optional."""
+    """The slice `value[lower:upper]`; each bound may be missing."""
 
     value: Expr
     lower: Expr | None
@@ -223,7 +226,7 @@ Expr: TypeAlias = _Atom | _Postfix | _Operation
 
 @dataclass(frozen=True, slots=True)
 class TypeName:
-    """`tokens`, `int`, `number`, `budgets`, …; which names exist is decided later."""
+    """The name of a type, such as `tokens`, `int` or `budgets`; unknown names are reported later."""
 
     name: str
     span: Span
@@ -244,7 +247,7 @@ TypeExpr: TypeAlias = TypeName | ListType
 
 @dataclass(frozen=True, slots=True)
 class BraceBlock:
-    """`{ … }`. `doc` is a triple-quoted text standing first, without its indentation."""
+    """A block `{ … }`. `doc` is a triple-quoted text at its start, without its indentation."""
 
     doc: str | None
     items: tuple[BlockItem, ...]
@@ -254,7 +257,7 @@ class BraceBlock:
 
 @dataclass(frozen=True, slots=True)
 class Assignment:
-    """`name = value` or `name += value`, with an optional triple-quoted text after it, on the same line."""
+    """A setting `name = value` or `name += value`, with an optional triple-quoted text behind the value."""
 
     name: Ident
     op: SettingOp
@@ -265,7 +268,7 @@ class Assignment:
 
 @dataclass(frozen=True, slots=True)
 class Let:
-    """`let name = value`, or a function of the body: `let name(a, b) = value`."""
+    """A definition `let name = value`, or of a function: `let name(a, b) = value`."""
 
     name: Ident
     params: tuple[Ident, ...] | None
@@ -295,7 +298,7 @@ class NamedBlock:
 
 @dataclass(frozen=True, slots=True)
 class ExprStatement:
-    """An expression standing alone: the value of a reward or selection."""
+    """An expression that is an item of a block: the value of a reward or selection."""
 
     expr: Expr
     span: Span
@@ -374,7 +377,7 @@ class ImportName:
 
 @dataclass(frozen=True, slots=True)
 class Import:
-    """`from module import names`; `module` is dotted, leading dots for a module beside or above this file."""
+    """An import `from module import names`. Leading dots of `module` mean this file's folder (one) or a folder above."""
 
     module: str
     module_span: Span
@@ -405,7 +408,7 @@ class Module:
 
 @dataclass(frozen=True, slots=True)
 class Comment:
-    """`# …` as written; `own_line` if its line has nothing else."""
+    """A comment `# …` as written; `own_line` is true if its line has nothing else."""
 
     text: str
     own_line: bool
