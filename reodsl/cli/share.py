@@ -88,10 +88,9 @@ def fetch_command(
 
 def say_offers(downloads: Sequence[Download], err: bool = False) -> None:
     """Print the size, repository and commit of each download, and the total size; to stderr if `err`, else to stdout."""
-    for download in downloads:
-        size, repo = naturalsize(download.size), download.repository.repo
-        click.echo(f"{size:>10}  {repo}  {download.commit[:12]}", err=err)
-    click.echo(f"{naturalsize(sum(download.size for download in downloads)):>10}  total", err=err)
+    for item in downloads:
+        click.echo(f"{naturalsize(item.size):>10}  {item.repository.repo}  {item.commit[:12]}", err=err)
+    click.echo(f"{naturalsize(sum(item.size for item in downloads)):>10}  total", err=err)
 
 
 def tell_moved(repos: Iterable[HubRepo], folder: Path) -> list[Download]:

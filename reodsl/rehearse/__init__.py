@@ -1,6 +1,6 @@
-"""A dress rehearsal: a spec made small, and what it cannot show.
+"""A rehearsal: a spec at a small size, what it cannot show, and which phases of a run on a cluster it reached.
 
-Which parts of a run on a cluster it has reached is said by what its processes have noted.
+The notes that the processes of a rehearsal write, and its rollouts, say which phases were reached.
 """
 
 from __future__ import annotations
@@ -19,8 +19,9 @@ __all__ = ["Phase", "Size", "StandIn", "StandIns", "list_reached", "list_unshown
 
 
 _NAMED = 8
-"""Places of a task that are named."""
+"""Largest number of groups of processes that are named for a task."""
 Notes = Sequence[Mapping[str, Any]]
+"""Facts that processes noted, by name; `did` is the kind of the note."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,24 +37,27 @@ class Phase:
 
 
 def list_reached(small: Spec, notes: Notes, versions: Sequence[int], lag: float) -> tuple[Phase, ...]:
-    """Return the phases of a rehearsal on a cluster.
+    """Return which phases a rehearsal on a cluster reached: placement, update of weights, and lag.
 
     Args:
-        small: spec of the rehearsal.
-        notes: notes of its processes.
-        versions: steps whose weights sampled responses.
-        lag: largest lag of these weights, in steps.
+        small: Spec of the rehearsal.
+        notes: Notes of its processes.
+        versions: Steps after which the weights that sampled responses were taken; 0 for the first weights.
+        lag: Largest number of steps by which these weights were older than the trained weights.
     """
-    methods = values_of(small.study, Ppo)
+    lags = [method.lag for method in values_of(small.study, Ppo)]
     return (
-        _placement(notes),
-        _weights(versions) if methods else Phase("weights", None, ("no stage of the spec is PPO",)),
-        _lag(lag) if any(method.lag for method in methods) else Phase("lag", None, ("no stage has a lag",)),
+        _check_placement(notes),
+        _check_weights(versions) if lags else Phase("weights", None, ("no stage of the spec is PPO",)),
+        _check_lag(lag) if any(lags) else Phase("lag", None, ("no stage has a lag",)),
     )
 
 
-def _placement(notes: Notes) -> Phase:
-    """Return the phase of placement: the nodes and processes on which tasks ran."""
+def _check_placement(notes: Notes) -> Phase:
+    """Return the phase `placement`: reached if any task had a GPU, with the processes, GPUs and nodes of the tasks.
+
+    Tasks with an equal layout share a line.
+    """
     layouts: dict[str, list[str]] = {}
     for note in notes:
         if note["did"] == "placed":
@@ -63,31 +67,34 @@ def _placement(notes: Notes) -> Phase:
                 for (role, gpus, node), count in counts.items()
                 if gpus
             ]
-            words = ", ".join(parts[:_NAMED] + [f"{len(parts) - _NAMED} more"] * (len(parts) > _NAMED))
-            layouts.setdefault(words, []).append(note["task"])
+            layout = ", ".join(parts[:_NAMED] + [f"{len(parts) - _NAMED} more"] * (len(parts) > _NAMED))
+            layouts.setdefault(layout, []).append(note["task"])
     lines = []
-    for words, tasks in layouts.items():
-        several = tuple(dict.fromkeys(tasks))
-        more = f" and {len(several) - 1} more" if len(several) > 1 else ""
-        if words:
-            lines.append(f"{several[0]}{more}: {words}")
+    for layout, tasks in layouts.items():
+        names = tuple(dict.fromkeys(tasks))
+        others = f" and {len(names) - 1} more" if len(names) > 1 else ""
+        if layout:
+            lines.append(f"{names[0]}{others}: {layout}")
     return Phase("placement", bool(lines), tuple(lines) or ("no task had a GPU",))
 
 
-def _weights(versions: Sequence[int]) -> Phase:
+def _check_weights(versions: Sequence[int]) -> Phase:
+    """Return the phase `weights`: reached if weights from after any step sampled responses."""
     newer = sorted({version for version in versions if version})
     if not newer:
         return Phase("weights", False, ("no response was sampled by new weights",))
-    return Phase("weights", True, (f"responses were sampled by the weights of {_steps(newer)}",))
+    return Phase("weights", True, (f"responses were sampled by the weights of {_format_steps(newer)}",))
 
 
-def _steps(numbers: Sequence[int]) -> str:
-    *before, last = map(str, numbers)
-    return f"steps {', '.join(before)} and {last}" if before else f"step {last}"
+def _format_steps(numbers: Sequence[int]) -> str:
+    """Return steps as text: `step 1`, or `steps 1, 2 and 3`."""
+    *earlier, last = map(str, numbers)
+    return f"steps {', '.join(earlier)} and {last}" if earlier else f"step {last}"
 
 
-def _lag(lag: float) -> Phase:
+def _check_lag(lag: float) -> Phase:
+    """Return the phase `lag`: reached if weights learnt from responses that weights of an earlier step sampled."""
     if lag < 1:
-        return Phase("lag", False, ("no step learnt from older responses",))
+        return Phase("lag", False, ("no step learnt from responses of older weights",))
     steps = "a step" if lag == 1 else f"up to {lag:g} steps"
-    return Phase("lag", True, (f"responses were {steps} older than the weights that learnt from them",))
+    return Phase("lag", True, (f"responses were sampled by weights {steps} older than the trained weights",))

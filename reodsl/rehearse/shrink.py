@@ -1,7 +1,7 @@
-"""Make a spec small, with short responses, few questions, few steps and small models, and say what that cannot show.
+"""Make a spec small, with short responses, few questions, few steps and small models, and list what that cannot show.
 
-Every length in tokens, be it of responses, budgets, grids, frontiers or inside a reward, is multiplied by one factor, so
-that they stay in their order. What was one value before is one value after, and so work that was shared is shared.
+All lengths in tokens (of responses, budgets, grids, frontiers, and in rewards) are multiplied by the same factor, so that
+their order stays. Equal values stay equal, so that tasks which arms share stay shared.
 """
 
 from __future__ import annotations
@@ -41,33 +41,36 @@ from reodsl.price.machine import label_cluster
 
 @dataclass(frozen=True, slots=True)
 class StandIn:
-    """A model's small double."""
+    """A small model that replaces a model in a rehearsal."""
 
     source: ModelSource
+    """Source of the small model."""
     words: str
-    """Description."""
+    """Description of the small model for the list of what a rehearsal cannot show."""
     byte_level: bool = False
     """True if it has a made-up tokenizer, with a token for each byte."""
 
 
 @dataclass(frozen=True, slots=True)
 class StandIns:
-    """Doubles of models and of data sets whose own are not to be used, or are not at hand, by what they stand for."""
+    """The small models and generated questions that replace models and missing data sets in a rehearsal."""
 
     models: Mapping[str, StandIn] = field(default_factory=dict)
+    """Small models by the digest of the replaced model's source."""
     data: Mapping[str, tuple[DataSource, ...]] = field(default_factory=dict)
+    """Generated questions by the name that `name_data` gives the replaced data set."""
 
     def model(self, model: Model) -> StandIn | None:
-        """Return the double of a model, or None."""
+        """Return the small model that replaces a model, or None if the model is not replaced."""
         return self.models.get(digest(model.source))
 
     def sources(self, data: Data) -> tuple[DataSource, ...] | None:
-        """Return the questions that replace a data set's, or None."""
+        """Return the sources that replace those of a data set, or None if the data set is not replaced."""
         return self.data.get(name_data(data))
 
 
 def name_data(data: Data) -> str:
-    """Return the name of a data set in a rehearsal: its sources."""
+    """Return the digest of a data set's sources, which names the data set in `StandIns`."""
     return digest(list(data.sources))
 
 
@@ -92,15 +95,16 @@ class Size:
     pool: int = 8
     """Questions to train on."""
     picked: int = 8
-    """Responses to each of them if some are selected."""
+    """Responses to each question of the pool from which questions are selected."""
     answer: int = 4
     """Tokens of a forced answer."""
     nodes: int | None = None
-    """Nodes of a cluster, each with as few GPUs as several processes need; None for all."""
+    """Nodes of a cluster that the rehearsal starts, each with as few GPUs as several processes need; None for the
+    spec's cluster."""
 
 
 MADE_UP = 8
-"""Tokens of a made-up tokenizer, whose tokens are bytes, for one of a true one's; more than any text needs."""
+"""Upper bound of the tokens of a byte-level tokenizer for a token of a real tokenizer."""
 
 
 TOKENS: Mapping[type, tuple[str, ...]] = {
@@ -114,11 +118,14 @@ TOKENS: Mapping[type, tuple[str, ...]] = {
     OracleBudgets: ("step", "l_max"),
     **dict.fromkeys((QuestionBudgets, Steps, Exits), ("l_max",)),
 }
-"""Settings in tokens of a response, which are made small in proportion, as constants in tokens are."""
+"""Settings that are lengths in tokens, by class; they are multiplied by the factor, as constants in tokens are."""
 
 
-def _list_small(size: Size) -> Mapping[type, Mapping[str, Any]]:
-    """Return the most that settings may be, by class, if a spec sets them; None and a text are what they become."""
+def _list_limits(size: Size) -> Mapping[type, Mapping[str, Any]]:
+    """Return the largest values of settings in a rehearsal, by class and name; None removes the setting.
+
+    A setting that is None in the spec stays None.
+    """
     return {
         Study: {"limit": None},
         Suite: {"samples": size.samples, "reference_samples": size.picked, "expected_length": None},
@@ -126,7 +133,7 @@ def _list_small(size: Size) -> Mapping[type, Mapping[str, Any]]:
         Optimizer: {"warmup_steps": 1},
         Plateau: {"window": 1},
         Batch: {"prompts": size.prompts, "rollouts": size.rollouts},
-        # The lag is so short that new weights reach the engine too.
+        # The lag is short enough that new weights reach the engine within the few steps.
         Ppo: {
             "epochs": 2,
             "reference_samples": size.picked,
@@ -141,26 +148,30 @@ def _list_small(size: Size) -> Mapping[type, Mapping[str, Any]]:
 
 
 def shrink(spec: Spec, size: Size, stand_ins: StandIns, engine: Engine | None = None) -> Spec:
-    """Return the spec as a rehearsal runs it: without a limit and of the first seed alone.
+    """Return the small spec that a rehearsal runs, without a limit of costs and with the first seed only.
 
-    With an `engine` it runs on this machine, by that engine and without a cluster; else where the spec says.
+    Args:
+        spec: The spec.
+        size: Size of the rehearsal.
+        stand_ins: Replacements of models and data sets.
+        engine: Engine of a rehearsal on this machine, which has no cluster; None for the spec's engine and cluster.
     """
     study = spec.study
     if not study.models:
-        # Results of others take moments: they are their own rehearsal.
+        # The spec only scores result files of other tools, which takes moments.
         return spec
     lengths = [sampling.max_tokens for sampling in values_of(study, Sampling)]
     factor = min(1.0, size.longest / max(lengths, default=size.longest))
-    ends = {sampling.to for sampling in study.frontiers} | {arm.suite.reg_to for arm in study.arms}
+    ends = {frontier.to for frontier in study.frontiers} | {arm.suite.reg_to for arm in study.arms}
     ends |= {0, study.score.to if study.score else 0}
     chosen = choose_sharding(spec)
-    small = _Shrinker(size, stand_ins, factor, engine, frozenset(ends), study.models[0], chosen)
-    return spec.model_copy(update={"study": small.shrink(study)})
+    shrinker = _Shrinker(size, stand_ins, factor, engine, frozenset(ends), study.models[0], chosen)
+    return spec.model_copy(update={"study": shrinker.shrink(study)})
 
 
 @dataclass(slots=True)
 class _Shrinker:
-    """The pass over a study that makes it small."""
+    """The recursive pass over a study that makes it small."""
 
     size: Size
     """Size of the rehearsal."""
@@ -177,16 +188,19 @@ class _Shrinker:
     chosen: Mapping[Cluster, Cluster]
     """Clusters with their chosen sharding."""
     done: dict[int, tuple[Any, Any]] = field(default_factory=dict)
-    """Small values by the identity of their original, so that each is made once."""
+    """(original, small object) by the original's `id`, so that equal objects stay the same object."""
 
     def tokens(self, count: Any) -> Any:
-        """Return numbers of tokens made small; 0 stays 0, and equal numbers are merged."""
+        """Return a number of tokens, or a tuple of them, times the factor, and at least 1.
+
+        0 and None stay, and a tuple loses numbers that have become equal.
+        """
         if isinstance(count, tuple):
             return tuple(dict.fromkeys(map(self.tokens, count)))
         return max(1, round(count * self.factor)) if count else count
 
     def shrink(self, value: Any) -> Any:
-        """Return a value whose parts are small, however deep they stand."""
+        """Return a small copy of a study or of any value in it, with all nested values made small."""
         if isinstance(value, Constant):
             return replace(value, value=value.value * self.factor**value.unit)
         if isinstance(value, tuple):
@@ -194,40 +208,49 @@ class _Shrinker:
         if not isinstance(value, IR | Node):
             return value
         if id(value) not in self.done:
-            # The value is kept with it: no other gets its number.
-            self.done[id(value)] = value, self._change(value)
+            # The original is kept too, so that its `id` is not used for another object.
+            self.done[id(value)] = value, self._shrink_object(value)
         return self.done[id(value)][1]
 
-    def _change(self, value: Any) -> Any:
-        parts = {name: self.shrink(getattr(value, name)) for name in names_of(type(value)) or ()}
+    def _shrink_object(self, value: Any) -> Any:
+        """Return a small copy of an object of a spec: fields first, then lengths and limits, then consistency."""
+        settings = {name: self.shrink(getattr(value, name)) for name in names_of(type(value)) or ()}
         for name in TOKENS.get(type(value), ()):
-            parts[name] = self.tokens(parts[name])
-        for name, most in _list_small(self.size).get(type(value), {}).items():
-            parts[name] = most if most is None or parts[name] is None else min(parts[name], most)
+            settings[name] = self.tokens(settings[name])
+        for name, limit in _list_limits(self.size).get(type(value), {}).items():
+            settings[name] = limit if limit is None or settings[name] is None else min(settings[name], limit)
         if isinstance(value, Node):
-            return replace(value, **parts)
-        small = value.model_copy(update=parts)
-        return small.model_copy(update=self._fit(small, value))
+            return replace(value, **settings)
+        small = value.model_copy(update=settings)
+        return small.model_copy(update=self._make_consistent(small, value))
 
-    def _fit(self, small: Any, value: Any) -> dict[str, Any]:
-        """Return further changes that keep a value with small settings consistent."""
+    def _make_consistent(self, small: Any, value: Any) -> dict[str, Any]:
+        """Return changes of fields that make a small object consistent again.
+
+        Args:
+            small: The object after its fields were made small.
+            value: The original object.
+
+        Returns:
+            New values by field.
+        """
         match value:
             case Study():
                 engine = {"engine": self.engine} if self.engine else {}
-                return {"seeds": value.seeds[:1], "cluster": self._place(value.cluster), **engine}
+                return {"seeds": value.seeds[:1], "cluster": self._shrink_cluster(value.cluster), **engine}
             case Arm(checkpoint=FromResults(at=at)):
-                # A table has responses to all questions and not to a few: another model answers in its place.
+                # A table of responses does not suit a few questions: a model generates responses in its place.
                 return {"checkpoint": self.shrink(at or FromModel(model=self.first))}
             case PublishedCurve():
-                # The first point of those that fall on one budget.
+                # Of points whose budgets have become equal, the first stays.
                 points = dict(
                     zip(map(self.tokens, reversed(value.budgets)), reversed(value.accuracy), strict=True)
                 )
                 return {"accuracy": tuple(points[budget] for budget in small.budgets)}
             case Suite():
-                fixed = {0, small.grid[-1], *map(self.tokens, self.ends)} & set(small.grid)
-                thin = sorted({*small.grid[:: max(1, len(small.grid) // self.size.cuts)], *fixed})
-                return {"grid": tuple(thin)}
+                kept_budgets = {0, small.grid[-1], *map(self.tokens, self.ends)} & set(small.grid)
+                budgets = sorted({*small.grid[:: max(1, len(small.grid) // self.size.cuts)], *kept_budgets})
+                return {"grid": tuple(budgets)}
             case Benchmark():
                 return {"data": self._limit_data(value.data, self.size.questions)}
             case Model() if double := self.stand_ins.model(value):
@@ -235,12 +258,12 @@ class _Shrinker:
             case Experiment():
                 double = self.stand_ins.model(value.model)
                 stages = zip(small.stages, value.stages, strict=True)
-                made_up = double is not None and double.byte_level
-                fitted = (self._fit_stage(less, stage, value.model, made_up) for less, stage in stages)
-                return {"stages": tuple(fitted), "cluster": self._place(value.cluster)}
+                is_byte_level = double is not None and double.byte_level
+                fitted = (self._fit_stage(less, stage, value.model, is_byte_level) for less, stage in stages)
+                return {"stages": tuple(fitted), "cluster": self._shrink_cluster(value.cluster)}
             case Ppo():
-                parts = 1 + len(value.cut_at)
-                rollouts = max(1, small.batch.rollouts // parts) * parts
+                responses_per_rollout = 1 + len(value.cut_at)
+                rollouts = max(1, small.batch.rollouts // responses_per_rollout) * responses_per_rollout
                 batch = small.batch.model_copy(update={"rollouts": rollouts})
                 return {"batch": batch, "minibatches": min(value.minibatches, batch.prompts)}
             case Sampling():
@@ -249,8 +272,8 @@ class _Shrinker:
                 return {"max_tokens": longest, "solution": solution}
             case Budgets():
                 longest = max(2, small.l_max)
-                below = tuple(budget for budget in small.budgets if budget < longest)
-                return {"budgets": below or (1,), "l_max": longest}
+                smaller = tuple(budget for budget in small.budgets if budget < longest)
+                return {"budgets": smaller or (1,), "l_max": longest}
             case OracleBudgets():
                 longest = max(2, small.l_max)
                 return {"l_max": longest, "n": min(value.n, max(1, (longest - 1) // small.step))}
@@ -258,68 +281,84 @@ class _Shrinker:
                 return {"l_max": max(2, small.l_max)}
         return {}
 
-    def _place(self, cluster: Cluster | None) -> Cluster | None:
-        """Return None for an engine of this machine, else the cluster, or a small cluster of the same placement."""
+    def _shrink_cluster(self, cluster: Cluster | None) -> Cluster | None:
+        """Return the cluster of a rehearsal: None on this machine, else the spec's, or a small one of the same placement."""
         if cluster is None or self.engine is not None:
             return None
         cluster = self.chosen.get(cluster, cluster)
         if self.size.nodes is None:
             return cluster
-        wide, nodes = min(cluster.tensor_parallel, 2), min(cluster.nodes, self.size.nodes)
-        several = 2 if cluster.placement == "apart" or nodes == 1 else 1
-        gpus = min(cluster.gpus_per_node, several * wide)
-        return cluster.model_copy(update={"nodes": nodes, "gpus_per_node": gpus, "tensor_parallel": wide})
+        width, nodes = min(cluster.tensor_parallel, 2), min(cluster.nodes, self.size.nodes)
+        gpu_groups = 2 if cluster.placement == "apart" or nodes == 1 else 1
+        gpus = min(cluster.gpus_per_node, gpu_groups * width)
+        return cluster.model_copy(update={"nodes": nodes, "gpus_per_node": gpus, "tensor_parallel": width})
 
     def _limit_data(self, data: Data, count: int) -> Data:
-        """Return a data set with that many questions, whose answers are right by chance."""
-        other = self.stand_ins.sources(data)
-        cannot = other is not None and (data.verifier == "package" or isinstance(data.verifier, Tests))
-        verifier = "math" if cannot else data.verifier
+        """Return a data set with `count` questions whose verdicts are random, and with replaced sources if they are missing.
+
+        Verdicts are random because a small model never answers right.
+        """
+        replacements = self.stand_ins.sources(data)
+        # Made-up questions lack what these verifiers need.
+        needs_own = data.verifier == "package" or isinstance(data.verifier, Tests)
+        verifier = "math" if replacements is not None and needs_own else data.verifier
         sources = [
-            # A source draws no more questions than are kept.
+            # A source generates no more questions than are kept.
             source.model_copy(update={"count": min(source.count, count)})
             if isinstance(source, TaskData | PackageData)
             else source
-            for source in other or data.sources
+            for source in replacements or data.sources
         ]
         changes = {
             "sources": tuple(sources),
-            "strip": () if other is not None else data.strip,
+            "strip": () if replacements is not None else data.strip,
             "verifier": verifier if isinstance(verifier, Chance) else Chance(of=verifier),
             "questions": None,
             "take": count,
         }
         return data.model_copy(update=changes)
 
-    def _fit_stage(self, small: Stage, stage: Stage, model: Model, made_up: bool) -> Stage:
-        """Return a small stage with few questions, and room for the bytes of a tokenizer that is `made_up`.
+    def _fit_stage(self, small: Stage, stage: Stage, model: Model, is_byte_level: bool) -> Stage:
+        """Return a small stage with few questions, and with longer limits in tokens if the tokenizer is byte-level.
 
-        Its teacher is the policy's own double, if either's tokenizer is made up.
+        A teacher is replaced by the small policy if either has a byte-level tokenizer, as they need the same.
+
+        Args:
+            small: The stage after its fields were made small.
+            stage: The original stage.
+            model: The original policy.
+            is_byte_level: Whether the small policy has a made-up tokenizer.
         """
-        method, wide = small.method, MADE_UP if made_up else 1
+        method, bytes_per_token = small.method, MADE_UP if is_byte_level else 1
         if not isinstance(method, Ppo):
-            # Chance may leave a selection little more than nothing.
-            most = 1 if stage.selected is not None else self.size.prompts
-            longest = method.max_tokens * (wide if isinstance(method, Sft) else 1)
-            changes: dict[str, Any] = {"batch": min(method.batch, most), "max_tokens": longest}
+            # With random verdicts, a selection may have only a few responses.
+            max_prompts = 1 if stage.selected is not None else self.size.prompts
+            longest = method.max_tokens * (bytes_per_token if isinstance(method, Sft) else 1)
+            changes: dict[str, Any] = {"batch": min(method.batch, max_prompts), "max_tokens": longest}
         else:
-            changes = {"max_prompt": method.max_prompt * wide}
+            changes = {"max_prompt": method.max_prompt * bytes_per_token}
         teacher = stage.method.teacher if isinstance(stage.method, Ppo) else None
         if teacher is not None and teacher.model.source != model.source:
             double = self.stand_ins.model(teacher.model)
-            if made_up or (double is not None and double.byte_level):
+            if is_byte_level or (double is not None and double.byte_level):
                 changes["teacher"] = self.shrink(FromModel(model=model))
         method = method.model_copy(update=changes)
         data = self._limit_data(stage.data, self.size.pool)
         return small.model_copy(update={"method": method, "data": data, "save_every": 1})
 
 
-def list_unshown(spec: Spec, small: Spec, stand_ins: StandIns, declared: bool = False) -> tuple[str, ...]:
-    """Return a sentence for each thing that `small` leaves out or replaces of `spec`, the weightiest first.
+def list_unshown(
+    spec: Spec, small: Spec, stand_ins: StandIns, are_gpus_declared: bool = False
+) -> tuple[str, ...]:
+    """Return sentences on what a rehearsal leaves out or replaces, the most important first.
 
-    `declared`: processors computed in the place of the cluster's GPUs, and the embedded engine in that of servers.
+    Args:
+        spec: The spec.
+        small: The small spec that the rehearsal runs.
+        stand_ins: Replacements of models and data sets.
+        are_gpus_declared: Whether GPUs were only declared: processors computed, and the embedded engine generated.
     """
-    study, less = spec.study, small.study
+    study, small_study = spec.study, small.study
     sentences = []
     doubles: dict[str, list[str]] = {}
     for model in values_of(spec.study, Model):
@@ -327,48 +366,44 @@ def list_unshown(spec: Spec, small: Spec, stand_ins: StandIns, declared: bool = 
         if double is not None:
             doubles.setdefault(double.words, []).append(f"`{model.name}`")
     sentences += [f"the weights of {', '.join(names)}: {words}" for words, names in doubles.items()]
-    absent = [
-        cluster.name for cluster in values_of(spec.study, Data) if stand_ins.sources(cluster) is not None
-    ]
-    if absent:
+    missing_data = [data.name for data in values_of(spec.study, Data) if stand_ins.sources(data) is not None]
+    if missing_data:
         sentences.append(
-            f"data that are not on this machine: made-up sums were asked in place of {', '.join(absent)}"
+            f"data that are not on this machine: generated sums replaced {', '.join(missing_data)}"
         )
-    theirs: dict[str, list[str]] = {}
+    arms_by_model: dict[str, list[str]] = {}
     for arm in study.arms if study.models else ():
         if isinstance(arm.checkpoint, FromResults):
             model = study.models[0] if arm.checkpoint.at is None else arm.checkpoint.at.model
-            theirs.setdefault(model.name, []).append(f"`{arm.name}`")
-    for name, arms in theirs.items():
+            arms_by_model.setdefault(model.name, []).append(f"`{arm.name}`")
+    for name, arms in arms_by_model.items():
         sentences.append(f"results of others: `{name}` answered in place of {', '.join(arms)}")
-    clusters = (
-        {cluster.name: cluster for cluster in values_of(spec.study, Cluster)} if less.cluster is None else {}
-    )
-    for cluster in clusters.values():
+    clusters = {cluster.name: cluster for cluster in values_of(spec.study, Cluster)}
+    for cluster in clusters.values() if small_study.cluster is None else ():
         sentences.append(
             f"cluster {label_cluster(cluster)}: GPUs, what fits into their memory, links between them,"
             " tensor parallelism, Ray"
         )
-    if declared and study.cluster is not None:
-        label, small_label = label_cluster(study.cluster), label_cluster(less.cluster)
-        had = "" if label == small_label else f", of which {small_label} were declared"
-        sentences.append(f"GPUs of {label}{had}: what fits into their memory, their kernels and NCCL")
-    if declared and study.engine == "sglang":
+    if are_gpus_declared and study.cluster is not None:
+        label, small_label = label_cluster(study.cluster), label_cluster(small_study.cluster)
+        note = "" if label == small_label else f", of which {small_label} were declared"
+        sentences.append(f"GPUs of {label}{note}: what fits into their memory, their kernels and NCCL")
+    if are_gpus_declared and study.engine == "sglang":
         sentences.append("SGLang: the embedded engine generated in its place")
-    if study.engine != less.engine:
-        sentences.append(f"engine {study.engine}: {less.engine} generated in its place")
-    longest, shorter = (
-        max((cluster.max_tokens for cluster in values_of(shown_spec.study, Sampling)), default=0)
-        for shown_spec in (spec, small)
+    if study.engine != small_study.engine:
+        sentences.append(f"engine {study.engine}: {small_study.engine} generated in its place")
+    longest, small_longest = (
+        max((sampling.max_tokens for sampling in values_of(variant.study, Sampling)), default=0)
+        for variant in (spec, small)
     )
-    if shorter < longest:
-        sentences.append(f"long responses: the longest had {shorter:,} tokens and not {longest:,}")
+    if small_longest < longest:
+        sentences.append(f"long responses: the longest had {small_longest:,} tokens and not {longest:,}")
     steps, fewer = (
-        sum(cluster.steps for cluster in values_of(shown_spec.study, Stage)) for shown_spec in (spec, small)
+        sum(stage.steps for stage in values_of(variant.study, Stage)) for variant in (spec, small)
     )
     if fewer < steps:
-        sentences.append(f"long trainings: {fewer:,} steps in all and not {steps:,}, so nothing was learnt")
-    if len(less.seeds) < len(study.seeds):
+        sentences.append(f"long trainings: {fewer:,} steps in all, not {steps:,}, so nothing was learnt")
+    if len(small_study.seeds) < len(study.seeds):
         sentences.append(f"other seeds: one of {len(study.seeds)} was run")
     sentences.append(
         "accuracy, REG and the rest of the report: half of all answers counted as right by chance"

@@ -1,4 +1,4 @@
-"""A run's trackers: chosen by options and configuration, a process for each, whose faults come back as warnings."""
+"""The trackers of a run: their choice, a process for each, and warnings about their failures."""
 
 from __future__ import annotations
 
@@ -26,11 +26,21 @@ from reodsl.store.runs import slug
 from reodsl.store.store import Store
 
 TRACKERS = ("trackio", "wandb", "tensorboard")
-"""The trackers that a run can have, each named as the package that it needs."""
+"""The trackers that a run can have, which are the names of their packages."""
 
 
 def chosen(requested: Sequence[str]) -> tuple[tuple[str, ...], tuple[Diagnostic, ...]]:
-    """Return the trackers that were requested, else the configuration's, and warnings about the configuration."""
+    """Return the trackers of a run, from the command line or else from the user's configuration file.
+
+    Args:
+        requested: Names from the command line.
+
+    Returns:
+        (names of the trackers, warnings W0806 about the configuration file).
+
+    Raises:
+        Problem: E0121 for an unknown name on the command line, or a tracker whose package is not installed.
+    """
     if requested:
         for name in dict.fromkeys(requested):
             refusal = refuse_dropped(f"reodsl run --track {name}")
@@ -51,7 +61,7 @@ def chosen(requested: Sequence[str]) -> tuple[tuple[str, ...], tuple[Diagnostic,
         return tuple(dict.fromkeys(requested)), ()
     names, findings = read_trackers(configuration())
     installed = tuple(name for name in names if is_installed(name))
-    lacking = [name for name in names if name not in installed]
+    missing = [name for name in names if name not in installed]
     return installed, findings + tuple(
         warning(
             "W0806",
@@ -59,7 +69,7 @@ def chosen(requested: Sequence[str]) -> tuple[tuple[str, ...], tuple[Diagnostic,
             where=str(configuration()),
             help=f"pip install 'reodsl[{name}]'",
         )
-        for name in lacking
+        for name in missing
     )
 
 
@@ -70,17 +80,21 @@ def configuration() -> Path:
 
 
 def read_trackers(path: Path) -> tuple[tuple[str, ...], tuple[Diagnostic, ...]]:
-    """Return the trackers of a configuration file, of its line `track = ["wandb"]`; none without a file."""
+    """Read the trackers from the line `track = ["wandb"]` of a configuration file.
+
+    Returns:
+        (names of the trackers, warnings W0806 about the file); both empty without a file.
+    """
     try:
         data = tomllib.loads(path.read_text("utf-8"))
     except FileNotFoundError:
         return (), ()
     except (OSError, ValueError) as fault:
-        return (), (_refuse_tracker(path, f"it cannot be read: {fault}"),)
+        return (), (_warn_configuration(path, f"the file cannot be read: {fault}"),)
     value = data.get("track", [])
     names = [value] if isinstance(value, str) else value
     if not isinstance(names, list) or not all(name in TRACKERS for name in names):
-        return (), (_refuse_tracker(path, f"`track` is {value!r}"),)
+        return (), (_warn_configuration(path, f"`track` is {value!r}"),)
     return tuple(dict.fromkeys(names)), ()
 
 
@@ -89,18 +103,20 @@ def is_installed(name: str) -> bool:
     return importlib.util.find_spec(name) is not None
 
 
-def _refuse_tracker(path: Path, why: str) -> Diagnostic:
+def _warn_configuration(path: Path, why: str) -> Diagnostic:
+    """Return W0806 for a configuration file that is ignored, with the reason."""
     return warning(
         "W0806",
-        f"the configuration is left out: {why}",
+        f"the configuration is ignored: {why}",
         where=str(path),
-        help=f'write `track = ["wandb"]`; there is {", ".join(TRACKERS)}',
+        help=f'write `track = ["wandb"]`, with names from {", ".join(TRACKERS)}',
     )
 
 
 FAREWELL = 30.0
-"""Seconds that trackers have at the end of a run to send what is left."""
+"""Seconds that trackers have at the end of a run to send the last steps."""
 _MOST_WAITING = 10_000
+"""Orders that wait for a tracker at most; a tracker with more is taken to hang."""
 _ENDS = ("finished", "failed")
 
 
@@ -108,13 +124,20 @@ class Trackers:
     """The trackers of a run, which get every event; a tracker that fails, hangs or ends is reported once."""
 
     def __init__(self, names: Sequence[str], store: Store, graph: Graph, study: str) -> None:
-        """Start a process for each tracker."""
+        """Start a process for each tracker.
+
+        Args:
+            names: Names of the trackers.
+            store: Store of the run.
+            graph: Tasks of the run.
+            study: Name of the study.
+        """
         self.store, self.graph, self.study = store, graph, study
         self.going: dict[str, _SentSteps] = {}
         self.workers = [_Worker(name) for name in names]
 
     def hear(self, event: Event) -> None:
-        """Send the new steps of a training, and the numbers of an evaluation at its end."""
+        """Send what an event of the run adds: new steps of a training, or at its end the numbers of an evaluation."""
         if not self.workers:
             return
         task = self.graph[event.task]
@@ -122,7 +145,7 @@ class Trackers:
             if event.task not in self.going:
                 self.going[event.task] = _SentSteps(event.key, self.store.root / "work" / event.key)
                 for worker in self.workers:
-                    worker.send(self._opening(task, event.key, worker.name))
+                    worker.send(self._make_open_order(task, event.key, worker.name))
             return
         steps = self.going.get(event.task)
         if steps is None:
@@ -135,22 +158,22 @@ class Trackers:
             self._close(event.task, event.kind)
 
     def news(self) -> list[Diagnostic]:
-        """Return the failures since the last call, each tracker once (W0806)."""
+        """Return warnings (W0806) about trackers that failed since the last call; a tracker is reported once."""
         return [trouble for worker in self.workers if (trouble := worker.trouble()) is not None]
 
     def close(self) -> None:
-        """Send the remaining steps of stopped trainings, and wait a while for the trackers."""
+        """Send the remaining steps of interrupted trainings, then wait at most `FAREWELL` seconds for the trackers."""
         for task in list(self.going):
             self._log(self.going[task], read_steps(self.going[task].work))
             self._close(task, "interrupted")
         for worker in self.workers:
             worker.end()
-        until = time.monotonic() + FAREWELL
+        deadline = time.monotonic() + FAREWELL
         for worker in self.workers:
-            worker.wait(until)
+            worker.wait(deadline)
 
-    def _opening(self, task: Task, key: str, name: str) -> dict[str, Any]:
-        """Return the order that begins a task."""
+    def _make_open_order(self, task: Task, key: str, name: str) -> dict[str, Any]:
+        """Return the order that begins a run of the tracker `name` for a task, whose result has the key `key`."""
         facts = {"study": self.study, "task": task.id, "arm": task.arm, "seed": task.seed, "key": key}
         stage = task.payload.get("stage")
         return {
@@ -166,11 +189,13 @@ class Trackers:
         }
 
     def _log(self, sent_rows: _SentSteps, rows: Iterable[Mapping[str, float]]) -> None:
-        later = sent_rows.select(rows)
-        for worker in self.workers if later else ():
-            worker.send({"do": "log", "key": sent_rows.key, "rows": later})
+        """Send the rows of a task that were not sent yet to all trackers."""
+        new_rows = sent_rows.select(rows)
+        for worker in self.workers if new_rows else ():
+            worker.send({"do": "log", "key": sent_rows.key, "rows": new_rows})
 
     def _close(self, task: str, status: str) -> None:
+        """End the runs of a task in all trackers with a status: `finished`, `failed` or `interrupted`."""
         steps = self.going.pop(task)
         for worker in self.workers:
             worker.send({"do": "close", "key": steps.key, "task": task, "status": status})
@@ -178,32 +203,36 @@ class Trackers:
 
 @dataclass(slots=True)
 class _SentSteps:
-    """The key and work folder of a task, and the last step that was sent."""
+    """The record of the steps of a task that were sent."""
 
     key: str
+    """Key of the task's result."""
     work: Path
+    """The task's work folder."""
     last: float = -1
+    """Last step that was sent."""
 
     def select(self, rows: Iterable[Mapping[str, float]]) -> list[Mapping[str, float]]:
-        """Return the rows after the last step that was sent; a resumed attempt repeats earlier steps.
+        """Return the rows of steps that were not sent yet, and count them as sent.
 
         Args:
-            rows: metrics of each step.
+            rows: Metrics of each step by name; a resumed attempt repeats steps.
         """
-        later = [row for row in rows if row["step"] > self.last]
-        self.last = max([self.last, *(row["step"] for row in later)])
-        return later
+        new_rows = [row for row in rows if row["step"] > self.last]
+        self.last = max([self.last, *(row["step"] for row in new_rows)])
+        return new_rows
 
 
 def result_rows(folder: Path, kind: str) -> list[dict[str, float]]:
-    """Return the steps of a training's result, or a single row of an evaluation's, with each benchmark's numbers.
+    """Return the numbers of a result for trackers: the steps of a training, or a single row of an evaluation.
 
     Args:
-        folder: folder of the result.
-        kind: kind of the task.
+        folder: Folder of the result.
+        kind: Kind of the task.
 
     Returns:
-        Values by metric, a row for each step.
+        Values by metric for each step; an evaluation has step 0 with `BENCHMARK/METRIC` and means over benchmarks.
+        Empty if the result cannot be read.
     """
     try:
         if kind == "evaluate":
@@ -219,19 +248,20 @@ def result_rows(folder: Path, kind: str) -> list[dict[str, float]]:
 
         return pl.read_parquet(folder / "metrics.parquet", glob=False).to_dicts()
     except Exception:
-        # A tracker shows what can be read: the run itself tells of results that cannot.
+        # The run itself reports unreadable results.
         return []
 
 
 class _Worker:
-    """The process of a tracker, which only `wait` waits for."""
+    """The process of a tracker; only `wait` ever blocks."""
 
     def __init__(self, name: str) -> None:
+        """Start the process of the tracker `name`, with threads that write its orders and read its failures."""
         self.name = name
         self.lines: queue.Queue[str | None] = queue.Queue(_MOST_WAITING)
         self.failed: list[str] = []
         self.reported = self.ended = False
-        # A session of its own: Ctrl-C stops the run, and the tracker sends what is left.
+        # In a new session, Ctrl-C stops only the run, and the tracker can still send the last steps.
         self.process = subprocess.Popen(
             [sys.executable, "-P", "-m", "reodsl.track.worker", name],
             stdin=subprocess.PIPE,
@@ -239,55 +269,57 @@ class _Worker:
             stderr=subprocess.DEVNULL,
             start_new_session=True,
         )
-        for target in (self._write, self._read):
+        for target in (self._write_orders, self._read_failures):
             threading.Thread(target=target, daemon=True).start()
 
     def send(self, order: dict[str, Any]) -> None:
-        """Give the tracker an order, if it takes any."""
+        """Queue an order for the tracker; if the process has ended or the queue is full, note the failure instead."""
         if self.process.poll() is not None:
             self._fail(f"its process ended with {self.process.returncode}")
             return
         try:
             self.lines.put_nowait(json.dumps(order))
         except queue.Full:
-            self._fail("it takes nothing any more")
+            self._fail("it does not respond any more")
 
     def trouble(self) -> Diagnostic | None:
-        """Return the failure, once."""
+        """Return a warning about the tracker's first failure; None without a failure, and after the first call with one."""
         if self.reported or not self.failed:
             return None
         self.reported = True
         return warning(
             "W0806",
-            f"{self.name} does not get all of this run: {self.failed[0]}",
-            notes=("the run goes on without; its metrics are in the store",),
-            help=f"see that `import {self.name}` works and that it can write or log in",
+            f"{self.name} does not receive all metrics of this run: {self.failed[0]}",
+            notes=("the run continues without it; its metrics are in the store",),
+            help=f"check that `import {self.name}` works, and that it can write files or log in",
         )
 
     def end(self) -> None:
-        """Send that nothing more comes."""
+        """Tell the process that no further orders come."""
         self.ended = True
         with suppress(queue.Full):
             self.lines.put_nowait(None)
 
-    def wait(self, until: float) -> None:
-        """Wait until the process ends, and end it by force at `until`.
+    def wait(self, deadline: float) -> None:
+        """Wait until the process ends, and kill it at the deadline.
 
         Args:
-            until: time of the monotonic clock, in seconds.
+            deadline: Time of the monotonic clock, in seconds.
         """
         try:
-            self.process.wait(max(0.0, until - time.monotonic()))
+            self.process.wait(max(0.0, deadline - time.monotonic()))
         except subprocess.TimeoutExpired:
-            self._fail(f"it was not done {FAREWELL:g} s after the run")
+            self._fail(f"it did not end within {FAREWELL:g} s after the run")
             self.process.kill()
             self.process.wait()
 
     def _fail(self, why: str) -> None:
+        """Note a failure of the tracker; only the first counts."""
         if not self.failed:
             self.failed.append(why)
 
-    def _write(self) -> None:
+    def _write_orders(self) -> None:
+        """Write queued orders to the process until None is queued or the process ends."""
         assert self.process.stdin is not None
         with suppress(OSError, ValueError):
             while (line := self.lines.get()) is not None:
@@ -296,7 +328,8 @@ class _Worker:
         with suppress(OSError):
             self.process.stdin.close()
 
-    def _read(self) -> None:
+    def _read_failures(self) -> None:
+        """Note the failures that the process prints as lines of JSON, until it ends."""
         assert self.process.stdout is not None
         for line in self.process.stdout:
             with suppress(ValueError, KeyError, TypeError):

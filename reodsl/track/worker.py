@@ -1,6 +1,6 @@
-"""The process that holds a tracker: lines of JSON come in, and each tracker's sink gets the steps.
+"""The process of a tracker: it reads orders as lines of JSON from stdin, and sends steps to the tracker.
 
-Nothing that a tracker does in this process reaches the run: printing, waiting for a network, forking, or ending.
+A tracker may print, wait for a network, fork or end its process without an effect on the run.
 """
 
 from __future__ import annotations
@@ -28,11 +28,15 @@ class TrackedTask:
     """A training or evaluation whose steps are sent."""
 
     key: str
-    """Key of its result, unique to it and unchanged by a resume."""
+    """Key of the task's result, which a resumed attempt has as well."""
     task: str
+    """Name of the task."""
     study: str
+    """Name of the study."""
     facts: Mapping[str, Any]
+    """Configuration that the tracker shows, such as arm, seed and settings of the stage."""
     folder: Path
+    """Folder for trackers that write files."""
 
     @property
     def name(self) -> str:
@@ -41,29 +45,30 @@ class TrackedTask:
 
 
 class Sink(Protocol):
-    """A tracker's run."""
+    """A run of a tracker, which receives the steps of a task."""
 
     def log(self, step: int, values: Values) -> None:
-        """Add a step."""
+        """Send a step with its metrics by name."""
 
     def close(self, status: str) -> None:
-        """End it: `finished`, `failed` or `interrupted`."""
+        """End the run with a status: `finished`, `failed` or `interrupted`."""
 
 
 class Trackio:
     """A run of trackio: local, or on the Space that `TRACKIO_SPACE_ID` names."""
 
-    def __init__(self, opening: TrackedTask) -> None:
+    def __init__(self, task: TrackedTask) -> None:
+        """Begin the run of a task, or continue the run of an earlier attempt."""
         import trackio
 
-        # It ends the run that its context holds when another begins; here many go at once.
+        # trackio ends the run in its context when another begins; a context for each allows several runs at once.
         self.run = contextvars.Context().run(
             trackio.init,
-            project=opening.study,
-            name=opening.name,
-            group=str(opening.facts.get("arm") or ""),
+            project=task.study,
+            name=task.name,
+            group=str(task.facts.get("arm") or ""),
             resume="allow",
-            config=dict(opening.facts),
+            config=dict(task.facts),
             embed=False,
         )
 
@@ -79,18 +84,19 @@ class Trackio:
 class Wandb:
     """A run of Weights & Biases, whose id is the result's key."""
 
-    def __init__(self, opening: TrackedTask) -> None:
+    def __init__(self, task: TrackedTask) -> None:
+        """Begin the run of a task, or continue the run of an earlier attempt; raise RuntimeError without a login."""
         import wandb
 
         offline = os.environ.get("WANDB_MODE") in ("offline", "dryrun", "disabled")
         if not offline and not wandb.api.api_key:
             raise RuntimeError("nobody is logged in: `wandb login`, or WANDB_MODE=offline")
         self.run = wandb.init(
-            project=opening.study,
-            id=opening.key[:32],
-            name=opening.task,
-            group=str(opening.facts.get("arm") or "") or None,
-            config=dict(opening.facts),
+            project=task.study,
+            id=task.key[:32],
+            name=task.task,
+            group=str(task.facts.get("arm") or "") or None,
+            config=dict(task.facts),
             resume="allow",
             reinit="create_new",
             settings=wandb.Settings(silent=True, console="off"),
@@ -106,15 +112,16 @@ class Wandb:
 
 
 class Tensorboard:
-    """Event files in `tensorboard/STUDY/TASK-KEY` of the store; a resumed training adds a file beside the first."""
+    """The event files of a task in `tensorboard/STUDY/TASK-KEY` of the store; a resumed training adds a file."""
 
-    def __init__(self, opening: TrackedTask) -> None:
+    def __init__(self, task: TrackedTask) -> None:
+        """Open an event file in the task's folder."""
         from tensorboard.compat.proto.event_pb2 import Event
         from tensorboard.compat.proto.summary_pb2 import Summary
         from tensorboard.summary.writer.event_file_writer import EventFileWriter
 
         self.event, self.summary = Event, Summary
-        self.writer = EventFileWriter(str(opening.folder), flush_secs=5)
+        self.writer = EventFileWriter(str(task.folder), flush_secs=5)
 
     def log(self, step: int, values: Values) -> None:
         """Add a step."""
@@ -136,10 +143,10 @@ SINKS: Mapping[str, Callable[[TrackedTask], Sink]] = {
 
 
 class OpenRun:
-    """A tracker's run and the last step that it has. The file `state` keeps that step for a resume."""
+    """A tracker's run and the last step that it has received, which the file `state` keeps for a resumed training."""
 
     def __init__(self, sink: Sink, state: Path) -> None:
-        """Load the last step from the file `state`, after which steps are sent."""
+        """Read the last step that the tracker has received from the file `state`; without a file, send all steps."""
         self.sink, self.state = sink, state
         try:
             self.last = int(state.read_text())
@@ -147,10 +154,10 @@ class OpenRun:
             self.last = -1
 
     def log(self, rows: Iterable[Mapping[str, float]]) -> None:
-        """Send the steps that are new.
+        """Send the steps after the last sent step.
 
         Args:
-            rows: metrics of each step.
+            rows: Metrics of each step by name, with `step`; values that are not finite numbers are left out.
         """
         for row in rows:
             step = int(row["step"])
@@ -164,32 +171,40 @@ class OpenRun:
             self.sink.log(step, values)
             self.last = step
         if self.state.parent.is_dir():
-            # The training may end meanwhile, and its work folder with it.
+            # The training may end at the same time, which removes the work folder.
             with suppress(OSError):
                 write_atomic(self.state, str(self.last).encode())
 
 
 def work(
-    lines: Iterable[str], open_sink: Callable[[TrackedTask], Sink], say: Callable[[dict[str, Any]], None]
+    lines: Iterable[str], make_sink: Callable[[TrackedTask], Sink], report: Callable[[dict[str, Any]], None]
 ) -> None:
-    """Execute the lines until they end; a run's failure is reported once, and its further lines are skipped."""
+    """Execute orders until the lines end, then close all open runs.
+
+    After a failure of a run, it is reported, and further orders for the run are skipped.
+
+    Args:
+        lines: Orders as JSON: `open`, `log` or `close` a run, which the key of a result names.
+        make_sink: Function that begins a tracker's run for a task.
+        report: Function that receives failures, each with the task and a message.
+    """
     runs: dict[str, OpenRun] = {}
     for line in lines:
         order = json.loads(line)
         key = order["key"]
         try:
             if order["do"] == "open":
-                opening = TrackedTask(
+                tracked_task = TrackedTask(
                     key, order["task"], order["study"], order["facts"], Path(order["folder"])
                 )
-                runs[key] = OpenRun(open_sink(opening), Path(order["state"]))
+                runs[key] = OpenRun(make_sink(tracked_task), Path(order["state"]))
             elif order["do"] == "log" and key in runs:
                 runs[key].log(order["rows"])
             elif order["do"] == "close" and key in runs:
                 runs.pop(key).sink.close(order["status"])
         except Exception as caught:
             runs.pop(key, None)
-            say(
+            report(
                 {
                     "task": order.get("task", ""),
                     "failed": f"{type(caught).__name__}: {first_line(caught, '')}",
@@ -199,21 +214,24 @@ def work(
         try:
             run.sink.close("interrupted")
         except Exception as caught:
-            say({"task": "", "failed": f"{type(caught).__name__}: {first_line(caught, '')}"})
+            report({"task": "", "failed": f"{type(caught).__name__}: {first_line(caught, '')}"})
 
 
 def main(name: str) -> None:
-    """Hold the tracker `name`. Its prints are discarded; failures go to the stream that was standard output."""
-    out: TextIO = os.fdopen(os.dup(1), "w", encoding="utf-8")
-    nowhere = os.open(os.devnull, os.O_WRONLY)
+    """Execute orders from stdin for the tracker `name`, and write failures to stdout as lines of JSON.
+
+    What the tracker itself prints is discarded.
+    """
+    failures: TextIO = os.fdopen(os.dup(1), "w", encoding="utf-8")
+    null_device = os.open(os.devnull, os.O_WRONLY)
     for stream in (1, 2):
-        os.dup2(nowhere, stream)
+        os.dup2(null_device, stream)
 
-    def say(facts: dict[str, Any]) -> None:
-        out.write(json.dumps(facts) + "\n")
-        out.flush()
+    def report(facts: dict[str, Any]) -> None:
+        failures.write(json.dumps(facts) + "\n")
+        failures.flush()
 
-    work(sys.stdin, SINKS[name], say)
+    work(sys.stdin, SINKS[name], report)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Answer the page's queries as JSON data. Nothing here writes, and every query is checked."""
+"""Answer the queries of the page of `reodsl view` as JSON data, checking each query and writing no file."""
 
 from __future__ import annotations
 
@@ -41,6 +41,7 @@ from reodsl.watch import read_state, read_status, to_json
 Query = Mapping[str, str]
 
 PAGE, MOST_PAGE = 50, 200
+"""Responses on a page by default, and at most."""
 ORDERS: tuple[Order, ...] = ("longest", "shortest", "different")
 _RIGHT = {"right": True, "wrong": False}
 _TABLE = "tables/main.parquet"
@@ -48,15 +49,15 @@ _UNREADABLE = (OSError, ValueError, pl.exceptions.PolarsError)
 
 
 class Api:
-    """The answers of the page about a store."""
+    """The answers to the page's queries about a store; `calls` has a method for each query."""
 
     def __init__(self, store: Store) -> None:
-        """Serve an existing store."""
+        """Take the store, which must exist."""
         self.store = store
-        self._studied: dict[tuple[str, int, str], RunStudy] = {}
+        self._studies: dict[tuple[str, int, str], RunStudy] = {}
         self._reports: dict[str, tuple[Any, str]] = {}
         self._drawing = Lock()
-        # In memory alone, as nothing here writes: a file is read once, and again where something touched it.
+        # Checksums stay in memory: a file is read once, and again after a change. `none` does not exist.
         self._prints = Fingerprints(store.root / "none")
         self.calls: dict[str, Callable[[Query], Any]] = {
             "runs": self.runs,
@@ -74,32 +75,35 @@ class Api:
                 "study": record.study,
                 "status": read_status(self.store, record),
                 "started": record.started,
-                **self._outcome(record),
+                **self._read_outcome(record),
             }
             for record in reversed(records(self.store))
         ]
         return {"store": str(self.store.root.resolve()), "runs": runs}
 
-    def _outcome(self, record: RunRecord) -> dict[str, Any]:
-        """Return the headline of a run's report, and REG by arm (None without a score), from its intact files."""
+    def _read_outcome(self, record: RunRecord) -> dict[str, Any]:
+        """Return the first sentence of the verdict in a run's report, and (arm, REG in tokens) of each arm.
+
+        Damaged and missing files of the report give an empty text and no arms; REG is None in a study without a score.
+        """
         key = record.tasks.get("report", "")
         folder = self.store.path(key)
-        lines = read_sentences(folder) if key and self._whole(key, (VERDICT,)) else ()
+        lines = read_sentences(folder) if key and self._is_intact(key, (VERDICT,)) else ()
         arms: list[tuple[str, float | None]] = []
-        if key and self._whole(key, (_TABLE,)):
+        if key and self._is_intact(key, (_TABLE,)):
             table = pl.read_parquet(folder / _TABLE, glob=False).filter(pl.col("benchmark") == MEAN)
             reg = table["reg"] if "reg" in table.columns else [None] * table.height
             arms = list(zip(table["arm"], reg, strict=True))
         return {"verdict": next(iter(lines), ""), "arms": arms}
 
     def run(self, query: Query) -> dict[str, Any]:
-        """Return how far a run is, and its evaluations."""
-        record = self._record(query)
-        studied = self._of(record)
-        study = studied.spec.study
+        """Return the state of a run, and its evaluations and trainings, which the page can show."""
+        record = self._find_record(query)
+        run_study = self._find_study(record)
+        study = run_study.spec.study
         arms = [arm.name for arm in study.arms]
         grid: set[int] = set()
-        for evaluation in studied.evaluations.values():
+        for evaluation in run_study.evaluations.values():
             with suppress(*_UNREADABLE):
                 grid |= set(budgets(evaluation))
         names = [benchmark.name for arm in study.arms for benchmark in arm.suite.benchmarks]
@@ -116,80 +120,91 @@ class Api:
                     "seed": evaluation.seed,
                     "whole": evaluation.is_complete,
                 }
-                for evaluation in studied.evaluations.values()
+                for evaluation in run_study.evaluations.values()
             ],
             "trainings": [
-                {"name": evaluation.task, "arm": evaluation.arm} for evaluation in studied.trainings.values()
+                {"name": training.task, "arm": training.arm} for training in run_study.trainings.values()
             ],
         }
 
     def report(self, run: str) -> str:
-        """Return a run's report as it is now, as a page that follows the run.
+        """Return the present report of a run as an HTML page that updates itself; it is drawn again after a change.
+
+        Args:
+            run: Name of the run.
 
         Raises:
-            Problem: E0954 if there is no such run.
+            Problem: E0954 if no run has the name.
         """
-        record = self._record({"run": run})
+        record = self._find_record({"run": run})
         state = read_state(self.store, record, with_steps=False)
-        now = (state.status, state.done, tuple((task.task, task.progress) for task in state.going))
+        state_key = (state.status, state.done, tuple((task.task, task.progress) for task in state.going))
         with self._drawing:
-            before, html = self._reports.get(run, (None, ""))
-            if before != now:
+            drawn_key, html = self._reports.get(run, (None, ""))
+            if drawn_key != state_key:
                 html = self._draw(record)
-                self._reports[run] = (now, html)
+                self._reports[run] = (state_key, html)
         return html
 
     def _draw(self, record: RunRecord) -> str:
-        """Return the page of a run, or of the problem that prevents it."""
+        """Return the report of a run as an HTML page, or a page with the problem that prevents a report."""
         live = f"../api/run?{urlencode({'run': record.name})}"
         try:
             material, _ = material_of(self.store, record)
         except Problem as caught:
-            words = [
+            paragraphs = [
                 tag("p", f"{diagnostic.message}. {diagnostic.help or ''}")
                 for diagnostic in caught.diagnostics
             ]
             body = [
                 tag("header", tag("h1", record.study), class_="top"),
                 navigation((), live),
-                tag("main", words),
+                tag("main", paragraphs),
             ]
             return document(record.study, body, Gallery(), live)
         return page(material, Gallery(), versions(), live)
 
     def responses(self, query: Query) -> dict[str, Any]:
-        """Return a page of the responses that fit a filter."""
-        studied = self._of(self._record(query))
-        chosen = query.get("evaluation", "")
-        every = list(studied.evaluations.values())
-        other = self._evaluation(studied, query["other"]) if query.get("other") else None
-        order: Order = next((evaluation for evaluation in ORDERS if evaluation == query.get("order")), "")
-        offset = _whole(query, "offset", 0) or 0
-        limit = min(MOST_PAGE, _whole(query, "limit", PAGE) or PAGE)
-        filter_ = _filter(query, other)
-        compared = [other] if other is not None else every if order == "different" else []
-        readable = [evaluation for evaluation in compared if self._reads(evaluation, Filter())]
-        listed = [self._evaluation(studied, chosen)] if chosen else every
+        """Return the responses that fit the query's filter: their number, those of a page, and unreadable evaluations.
+
+        Without the name of an evaluation in the query, the responses are of all evaluations of the run.
+        """
+        run_study = self._find_study(self._find_record(query))
+        name = query.get("evaluation", "")
+        evaluations = list(run_study.evaluations.values())
+        other = self._find_evaluation(run_study, query["other"]) if query.get("other") else None
+        order: Order = next((order for order in ORDERS if order == query.get("order")), "")
+        offset = _parse_number(query, "offset", 0) or 0
+        limit = min(MOST_PAGE, _parse_number(query, "limit", PAGE) or PAGE)
+        filter_ = _parse_filter(query, other)
+        compared = [other] if other is not None else evaluations if order == "different" else []
+        readable = [evaluation for evaluation in compared if self._is_readable(evaluation, Filter())]
+        selected = [self._find_evaluation(run_study, name)] if name else evaluations
         if other is not None and not readable:
-            listed = []
-        read = [evaluation for evaluation in listed if self._reads(evaluation, filter_)]
-        total, page = list_responses(read, filter_, offset, limit, order, readable)
+            selected = []
+        shown = [evaluation for evaluation in selected if self._is_readable(evaluation, filter_)]
+        total, page = list_responses(shown, filter_, offset, limit, order, readable)
         unread = [
             evaluation.task
-            for evaluation in (*compared, *listed)
-            if evaluation not in readable and evaluation not in read
+            for evaluation in (*compared, *selected)
+            if evaluation not in readable and evaluation not in shown
         ]
         return {"total": total, "offset": offset, "responses": page, "unread": list(dict.fromkeys(unread))}
 
     def response(self, query: Query) -> dict[str, Any]:
-        """Return a response, by its row or by its question and sample."""
-        studied = self._of(self._record(query))
-        evaluation, score = self._evaluation(studied, query.get("evaluation", "")), studied.spec.study.score
-        if not self._reads(evaluation, Filter()):
-            raise _damaged("responses", evaluation.task)
-        row = _whole(query, "row")
+        """Return a response of an evaluation, which the query names by its row, or by its question and sample.
+
+        Raises:
+            Problem: E0954 if the evaluation has no such response, E0981 if its files are damaged.
+        """
+        run_study = self._find_study(self._find_record(query))
+        evaluation = self._find_evaluation(run_study, query.get("evaluation", ""))
+        score = run_study.spec.study.score
+        if not self._is_readable(evaluation, Filter()):
+            raise _refuse_damaged("responses", evaluation.task)
+        row = _parse_number(query, "row")
         if row is None:
-            sample = _whole(query, "sample", 0) or 0
+            sample = _parse_number(query, "sample", 0) or 0
             row = row_of(evaluation, query.get("benchmark", ""), query.get("question", ""), sample)
         details = (
             None
@@ -200,101 +215,124 @@ class Api:
             raise problem(
                 "E0954",
                 f"{evaluation.name} has no such response",
-                help="choose one from the list",
+                help="choose a response from the list",
                 where=evaluation.task,
             )
         return {
             **details,
-            "wording": studied.spec.study.arm(evaluation.arm).name_wording(details.get("mode")),
+            "wording": run_study.spec.study.arm(evaluation.arm).name_wording(details.get("mode")),
         }
 
     def rollouts(self, query: Query) -> dict[str, Any]:
-        """Return a page of the rollouts of a step, the last unless asked for another, or of a question over the steps."""
-        limit = min(MOST_PAGE, _whole(query, "limit", PAGE) or PAGE)
-        step, offset = _whole(query, "step"), _whole(query, "offset", 0) or 0
-        return list_rollouts(self._training(query), step, query.get("question") or None, offset, limit)
+        """Return a page of the rollouts of a training: of a question over all steps, or of a step, by default the last."""
+        limit = min(MOST_PAGE, _parse_number(query, "limit", PAGE) or PAGE)
+        step, offset = _parse_number(query, "step"), _parse_number(query, "offset", 0) or 0
+        return list_rollouts(self._find_training(query), step, query.get("question") or None, offset, limit)
 
-    def _training(self, query: Query) -> Training:
-        """Return a training with readable rollouts."""
-        trainings = self._of(self._record(query)).trainings
+    def _find_training(self, query: Query) -> Training:
+        """Return the training that a query names.
+
+        Raises:
+            Problem: E0954 if it has no rollouts, E0981 if they are damaged.
+        """
+        trainings = self._find_study(self._find_record(query)).trainings
         training = trainings.get(query.get("training", ""))
         if training is None:
             names = ", ".join(trainings) or "none yet"
-            raise problem("E0954", "no such training has rollouts", help=f"there is {names}")
-        if training.is_complete and not self._whole(training.key, ("rollouts.parquet",)):
-            raise _damaged("rollouts", training.task)
+            raise problem("E0954", "no such training has rollouts", help=f"trainings with rollouts: {names}")
+        if training.is_complete and not self._is_intact(training.key, ("rollouts.parquet",)):
+            raise _refuse_damaged("rollouts", training.task)
         return training
 
-    def _record(self, query: Query) -> RunRecord:
-        """Return the run that a query names."""
+    def _find_record(self, query: Query) -> RunRecord:
+        """Return the record of the run that a query names, else raise E0954."""
         name = query.get("run", "")
         record = next((record for record in records(self.store) if record.name == name), None)
         if record is None:
-            raise problem("E0954", f"no run is called `{name}`", help="choose one from the list")
+            raise problem("E0954", f"no run is called `{name}`", help="choose a run from the list")
         return record
 
-    def _of(self, record: RunRecord) -> RunStudy:
-        """Find the evaluations of a run; again while it goes, as more come."""
+    def _find_study(self, record: RunRecord) -> RunStudy:
+        """Return the evaluations and trainings of a run, which are kept in memory once the run has ended."""
         key = (record.name, len(record.tasks), record.status)
         if record.status == "running":
             return find_evaluations(self.store, record)
-        if key not in self._studied:
-            self._studied[key] = find_evaluations(self.store, record)
-        return self._studied[key]
+        if key not in self._studies:
+            self._studies[key] = find_evaluations(self.store, record)
+        return self._studies[key]
 
-    def _evaluation(self, studied: RunStudy, name: str) -> Evaluation:
-        """Return the evaluation called `name`."""
-        evaluation = studied.evaluations.get(name)
+    def _find_evaluation(self, run_study: RunStudy, name: str) -> Evaluation:
+        """Return the evaluation called `name`, such as `vanilla@1`, else raise E0954."""
+        evaluation = run_study.evaluations.get(name)
         if evaluation is None:
-            names = ", ".join(studied.evaluations) or "none yet"
-            raise problem("E0954", f"nothing was evaluated as {name}", help=f"there is {names}")
+            names = ", ".join(run_study.evaluations) or "none yet"
+            raise problem("E0954", f"nothing was evaluated as {name}", help=f"evaluations: {names}")
         return evaluation
 
-    def _whole(self, key: str, files: Sequence[str] = ()) -> bool:
-        """Return whether files of a result, by default all but its weights, have their checksums."""
+    def _is_intact(self, key: str, files: Sequence[str] = ()) -> bool:
+        """Return whether a result's files have their checksums.
+
+        Args:
+            key: Key of the result.
+            files: Paths of files in the result; empty for all files except weights.
+        """
         manifest, folder = self.store.get(key), self.store.path(key)
         if manifest is None or not set(files) <= set(manifest.checksums):
             return False
-        read = files or [path for path in manifest.checksums if not path.startswith(WEIGHTS)]
-        return all(self._prints.file(folder / path) == manifest.checksums[path] for path in read)
+        paths = files or [path for path in manifest.checksums if not path.startswith(WEIGHTS)]
+        return all(self._prints.file(folder / path) == manifest.checksums[path] for path in paths)
 
-    def _reads(self, evaluation: Evaluation, filter_: Filter) -> bool:
-        """Return whether an evaluation can be read with a filter."""
+    def _is_readable(self, evaluation: Evaluation, filter_: Filter) -> bool:
+        """Return whether the files of an evaluation are intact, and have the columns that a filter needs."""
         try:
-            return (not evaluation.is_complete or self._whole(evaluation.key)) and matching(
+            return (not evaluation.is_complete or self._is_intact(evaluation.key)) and matching(
                 evaluation, filter_
             ) is not None
         except _UNREADABLE:
             return False
 
 
-def _damaged(noun: str, task: str) -> Problem:
-    """Return E0981 for damaged or missing results of a task."""
+def _refuse_damaged(noun: str, task: str) -> Problem:
+    """Return E0981 for damaged or missing results of a task; `noun` says which, such as `rollouts`."""
     message = f"the {noun} of {task} are damaged or missing"
     return problem("E0981", message, help="run the spec again", where=task)
 
 
-def _filter(query: Query, other: Evaluation | None) -> Filter:
-    """Return the filter of a query."""
+def _parse_filter(query: Query, other: Evaluation | None) -> Filter:
+    """Return the filter of responses in a query.
+
+    Args:
+        query: The query.
+        other: Evaluation that the filter's conditions on another arm are about, or None.
+    """
     return Filter(
         benchmark=query.get("benchmark") or None,
         words=query.get("words") or None,
         right=_RIGHT.get(query.get("correct", "")),
         unfinished=query.get("correct") == "unfinished" or None,
-        shortest=_whole(query, "shortest"),
-        longest=_whole(query, "longest"),
-        right_at=_whole(query, "right_at"),
-        wrong_at=_whole(query, "wrong_at"),
+        shortest=_parse_number(query, "shortest"),
+        longest=_parse_number(query, "longest"),
+        right_at=_parse_number(query, "right_at"),
+        wrong_at=_parse_number(query, "wrong_at"),
         other=other.samples if other is not None else (),
         other_right=_RIGHT.get(query.get("others", "")),
     )
 
 
-def _whole(query: Query, name: str, otherwise: int | None = None) -> int | None:
-    """Return a whole number of the query, or E0114."""
-    text = query.get(name, "")
-    if not text:
-        return otherwise
-    if not (text.isascii() and text.isdigit() and len(text) <= 12):
-        raise problem("E0114", f"`{name}` is not a whole number: {text[:40]!r}", help="write digits alone")
-    return int(text)
+def _parse_number(query: Query, name: str, default: int | None = None) -> int | None:
+    """Return a whole number of a query, or `default` if the query lacks it.
+
+    Args:
+        query: The query.
+        name: Name of the number.
+        default: Value for a missing number.
+
+    Raises:
+        Problem: E0114 if the text is no whole number.
+    """
+    digits = query.get(name, "")
+    if not digits:
+        return default
+    if not (digits.isascii() and digits.isdigit() and len(digits) <= 12):
+        raise problem("E0114", f"`{name}` is not a whole number: {digits[:40]!r}", help="write only digits")
+    return int(digits)

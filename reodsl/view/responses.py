@@ -1,7 +1,7 @@
-"""Find the evaluations of a run and filter their responses: how many fit, a page of them, and one with its cuts.
+"""Find the evaluations of a run, filter and sort their responses, and read a single response with its cuts.
 
-Tables are scanned and never held: of millions of responses a filter leaves row numbers, four bytes each, and only the rows
-of a page leave the disk.
+Tables of millions of responses are scanned, not loaded: a filter keeps row numbers, four bytes each, and only the rows of a
+page are read.
 """
 
 from __future__ import annotations
@@ -53,26 +53,29 @@ class Evaluation:
 
     @property
     def name(self) -> str:
-        """`vanilla@1`, or the arm alone where no seed changes it."""
+        """Return the evaluation's name: `vanilla@1` with a seed, else the arm's name."""
         return self.arm if self.seed is None else f"{self.arm}@{self.seed}"
 
 
 @dataclass(frozen=True, slots=True)
 class RunStudy:
-    """The study of a run with its evaluations by name and its trainings with rollouts by task."""
+    """The study of a run with its evaluations and trainings."""
 
     spec: Spec
+    """Compiled spec of the run."""
     evaluations: Mapping[str, Evaluation]
+    """Evaluations with responses, by name."""
     trainings: Mapping[str, Training]
+    """Trainings with rollouts, by task."""
 
 
 def find_evaluations(store: Store, record: RunRecord) -> RunStudy:
-    """Return a run's evaluations and trainings with any output.
+    """Return the evaluations and trainings of a run that have any responses or rollouts yet.
 
-    Files of ended tasks are not looked at: the reader sees whether they are undamaged.
+    Files of ended tasks are not checked here: whoever reads them finds out whether they are intact.
 
     Raises:
-        Problem: E0967 if the run's spec was not kept.
+        Problem: E0967 if the run's spec is not in the store.
     """
     spec = require_spec(store, record)
     keys = begun(store, record) | record.tasks
@@ -91,28 +94,39 @@ def find_evaluations(store: Store, record: RunRecord) -> RunStudy:
             continue
         is_complete = task in record.tasks or store.path(key).is_dir()
         folder = store.path(key) if is_complete else store.root / "work" / key
-        evaluation = _evaluation(store, folder, parsed.name, parsed.seed, task, key, is_complete)
+        evaluation = _list_files(store, folder, parsed.name, parsed.seed, task, key, is_complete)
         if evaluation.samples:
             evaluations[evaluation.name] = evaluation
     return RunStudy(spec, evaluations, trainings)
 
 
 def _name_wordings(spec: Spec, role: Role) -> tuple[str, ...]:
-    """Return the names of the wordings of a stage's rollouts."""
+    """Return the names of the wordings that prompt the rollouts of a stage; `role` is the stage's role in the report."""
     method = spec.study.arm(role.name).stages[role.index or 0].method
     return name_wordings(method.wordings) if isinstance(method, Ppo) else ()
 
 
-def _evaluation(
+def _list_files(
     store: Store, folder: Path, arm: str, seed: int | None, task: str, key: str, is_complete: bool
 ) -> Evaluation:
-    """Return the files of an evaluation, ended or under way."""
-    parts = (
+    """Return an evaluation with its files, which are chunks in a work folder if its task has not ended.
+
+    Args:
+        store: The store.
+        folder: Folder of the result, or the task's work folder.
+        arm: Name of the arm.
+        seed: Seed of the arm's training, or None.
+        task: Name of the task.
+        key: Key of the task's result.
+        is_complete: Whether the task has ended.
+    """
+    folders = (
         [folder] if is_complete else sorted(path.parent for path in folder.glob("chunks-*/*/samples.parquet"))
     )
 
     def files(name: str) -> tuple[Path, ...]:
-        paths = (folder / name for folder in parts if folder.suffix != ".part")
+        """Return the files called `name`; a missing table of responses of an ended task is kept, to be reported."""
+        paths = (folder / name for folder in folders if folder.suffix != ".part")
         return tuple(path for path in paths if path.is_file() or (is_complete and name == "samples.parquet"))
 
     manifest = store.get(key)
@@ -134,16 +148,17 @@ def _evaluation(
 KEYS = ["benchmark", "question", "sample"]
 """Columns that name a response of an evaluation."""
 LIGHT = ("benchmark", "question", "sample", "tokens", "finish", "answer", "correct", "gold")
-"""Columns of a list; texts of responses are read for one at a time."""
+"""Columns of a list of responses, which has no texts of responses."""
 MOST_TEXT = 2_000_000
-"""Characters of a response that are sent; of a longer one the first and the last halves."""
+"""Characters of a response that are sent; a longer response loses its middle."""
 _CLIP = 160
+"""Characters of questions and answers in a list."""
 _NEAR = 20_000
-"""Rows that are read as one stretch rather than looked for one by one."""
+"""Distance of the first and last row below which all rows between them are read at once."""
 
 Rows = NDArray[np.uint32]
 Order = Literal["", "longest", "shortest", "different"]
-"""The order of a list; without one it is that of the files."""
+"""The order of a list; empty for the order of the files."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,20 +188,21 @@ class Filter:
 
 
 def _scan(files: Sequence[Path]) -> pl.LazyFrame:
-    """Return the tables of several files as a lazy frame."""
+    """Return the concatenated tables of Parquet files as a lazy frame."""
     return pl.scan_parquet(list(files), glob=False)
 
 
 def budgets(evaluation: Evaluation) -> tuple[int, ...]:
-    """Return the budgets in tokens at which answers were forced."""
-    return _budgets(evaluation.forced[:1])
+    """Return the rising budgets, in tokens, at which an evaluation forced answers; empty without forced answers."""
+    return _read_budgets(evaluation.forced[:1])
 
 
 @lru_cache(maxsize=256)
-def _budgets(files: tuple[Path, ...]) -> tuple[int, ...]:
+def _read_budgets(files: tuple[Path, ...]) -> tuple[int, ...]:
+    """Return the budgets in tokens of the first response in tables of forced answers, which are those of all."""
     if not files:
         return ()
-    # The rows of a response stand together, one a budget.
+    # The rows of a response follow each other, a row for each budget.
     first = _scan(files).head(20_000).select(*KEYS, "budget").collect()
     response = first.filter(pl.all_horizontal(pl.col(c) == first[c][0] for c in KEYS))
     return tuple(sorted(set(response["budget"].to_list())))
@@ -202,40 +218,55 @@ def matching(evaluation: Evaluation, filter_: Filter) -> Rows:
     Returns:
         Row numbers in ascending order, [responses that fit].
     """
-    return _matching(evaluation.samples, evaluation.forced, filter_)
+    return _find_matches(evaluation.samples, evaluation.forced, filter_)
 
 
 @lru_cache(maxsize=64)
-def _matching(samples: tuple[Path, ...], forced: tuple[Path, ...], filter_: Filter) -> Rows:
-    """Return the rows that fit, from cached files."""
+def _find_matches(samples: tuple[Path, ...], forced: tuple[Path, ...], filter_: Filter) -> Rows:
+    """Return what `matching` returns, and keep it in memory, since pages of the same list follow each other.
+
+    Args:
+        samples: Tables of responses.
+        forced: Tables of forced answers.
+        filter_: Conditions.
+    """
     values = {name: getattr(filter_, name) for name in _CONDITIONS}
     conditions = [_CONDITIONS[name](value) for name, value in values.items() if value is not None]
     if conditions:
-        fits = pl.all_horizontal(conditions).fill_null(False).alias("hit")
-        hit = _scan(samples).select(fits).collect(engine="streaming")["hit"].to_numpy()
+        expression = pl.all_horizontal(conditions).fill_null(False).alias("hit")
+        matches = _scan(samples).select(expression).collect(engine="streaming")["hit"].to_numpy()
     else:
-        hit = np.ones(_count(samples), dtype=bool)
+        matches = np.ones(_count(samples), dtype=bool)
     for budget, right in ((filter_.right_at, True), (filter_.wrong_at, False)):
         if budget is not None:
-            hit = hit & (_verdicts(samples, forced, budget) == right)
+            matches = matches & (_read_verdicts(samples, forced, budget) == right)
     if filter_.other and filter_.other_right is not None:
-        other_hit = _read_beside(samples, filter_.other, "correct") == filter_.other_right
-        hit = hit & other_hit.fill_null(False).to_numpy()
-    return np.flatnonzero(hit).astype(np.uint32)
+        other_matches = _read_beside(samples, filter_.other, "correct") == filter_.other_right
+        matches = matches & other_matches.fill_null(False).to_numpy()
+    return np.flatnonzero(matches).astype(np.uint32)
 
 
 def _count(files: tuple[Path, ...]) -> int:
+    """Return the number of rows of tables."""
     return int(_scan(files).select(pl.len()).collect().item())
 
 
 def _join(samples: tuple[Path, ...], other: pl.LazyFrame) -> pl.DataFrame:
-    """Return what another table has about each response, in the order of the responses; null where it has nothing."""
+    """Return the columns of another table in the order of responses, joined by benchmark, question and sample.
+
+    Args:
+        samples: Tables of responses.
+        other: The other table, with at most one row for each response.
+
+    Returns:
+        A row for each response, with nulls for a response that the other table lacks.
+    """
     keys = _scan(samples).select(KEYS)
     return keys.join(other, on=KEYS, how="left", maintain_order="left").collect(engine="streaming")
 
 
 def _read_beside(samples: tuple[Path, ...], other: tuple[Path, ...], column: str) -> pl.Series:
-    """Return a column of another arm's responses in the order of `samples`; null without such a response."""
+    """Return a column of another arm's responses to the same questions, in the order of `samples`; null if missing."""
     if _are_alike(samples, other):
         return _scan(other).select(column).collect(engine="streaming")[column]
     return _join(samples, _scan(other).select(*KEYS, column))[column]
@@ -243,15 +274,15 @@ def _read_beside(samples: tuple[Path, ...], other: tuple[Path, ...], column: str
 
 @lru_cache(maxsize=256)
 def _are_alike(samples: tuple[Path, ...], other: tuple[Path, ...]) -> bool:
-    """Return whether two arms responded to the same questions in the same order, as most do: it spares a join."""
+    """Return whether two arms responded to the same questions in the same order, so that columns need no join."""
     if samples == other or _count(samples) != _count(other):
         return samples == other
     keys, other_keys = (_scan(files).select(KEYS).collect(engine="streaming") for files in (samples, other))
     return keys.equals(other_keys)
 
 
-def _have_words(words: str) -> pl.Expr:
-    """Return the condition that words occur in a question, a response or an answer, or begin a question's id."""
+def _contains(words: str) -> pl.Expr:
+    """Return the condition that a question, response or answer contains a text in any case, or a question's id starts so."""
     pattern = f"(?i){pl.escape_regex(words)}"
     texts = (pl.col(name).str.contains(pattern).fill_null(False) for name in ("text", "response", "answer"))
     return pl.any_horizontal(*texts, pl.col("question").str.starts_with(words))
@@ -263,20 +294,29 @@ _CONDITIONS: Mapping[str, Callable[[Any], pl.Expr]] = {
     "unfinished": lambda _: pl.col("finish") == "length",
     "shortest": lambda least: pl.col("tokens") >= least,
     "longest": lambda most: pl.col("tokens") <= most,
-    "words": _have_words,
+    "words": _contains,
 }
-"""The conditions of a filter on one row, by the filter's fields."""
+"""Conditions on a row of the table of responses, by the field of the filter."""
 
 
 @lru_cache(maxsize=32)
-def _verdicts(samples: tuple[Path, ...], forced: tuple[Path, ...], budget: int) -> NDArray[np.int8]:
-    """Return the verdicts of the answers forced at a budget: 1, 0, or -1 without an answer, [responses]."""
-    grid = _budgets(forced[:1])
+def _read_verdicts(samples: tuple[Path, ...], forced: tuple[Path, ...], budget: int) -> NDArray[np.int8]:
+    """Return the verdicts on the answers that were forced at a budget.
+
+    Args:
+        samples: Tables of responses.
+        forced: Tables of forced answers.
+        budget: Budget in tokens.
+
+    Returns:
+        1 for right, 0 for wrong, -1 without a forced answer, [responses].
+    """
+    grid = _read_budgets(forced[:1])
     if budget not in grid:
         return np.full(_count(samples), -1, dtype=np.int8)
     at_budget = _scan(forced).filter(pl.col("budget") == budget)
     if _rows_match(samples, forced, len(grid)):
-        # Rows are in the order of the responses, so that one column tells all.
+        # Rows are in the order of the responses, so that no join is needed.
         right = at_budget.select("correct").collect(engine="streaming")["correct"]
         if len(right) == _count(samples):
             return right.cast(pl.Int8).to_numpy()
@@ -286,16 +326,19 @@ def _verdicts(samples: tuple[Path, ...], forced: tuple[Path, ...], budget: int) 
 
 @lru_cache(maxsize=256)
 def _rows_match(samples: tuple[Path, ...], forced: tuple[Path, ...], budgets: int) -> bool:
-    """Return whether each response has a row for each budget, in the order of responses and budgets."""
+    """Return whether forced answers are a row for each response and budget, in the order of responses and budgets.
+
+    Three samples of rows are checked: at the beginning, in the middle and at the end.
+    """
     count = _count(samples)
     if _count(forced) != count * budgets:
         return False
     for start in {0, count // 2, max(0, count - 50)}:
-        some = _scan(samples).select(KEYS).slice(start, 50).collect()
-        rows = _scan(forced).select(*KEYS, "budget").slice(start * budgets, len(some) * budgets).collect()
-        if not rows.select(KEYS).gather_every(budgets).equals(some):
+        keys = _scan(samples).select(KEYS).slice(start, 50).collect()
+        rows = _scan(forced).select(*KEYS, "budget").slice(start * budgets, len(keys) * budgets).collect()
+        if not rows.select(KEYS).gather_every(budgets).equals(keys):
             return False
-        if rows["budget"].to_list() != sorted(rows["budget"].head(budgets).to_list()) * len(some):
+        if rows["budget"].to_list() != sorted(rows["budget"].head(budgets).to_list()) * len(keys):
             return False
     return True
 
@@ -308,36 +351,56 @@ def list_responses(
     order: Order = "",
     compared: Sequence[Evaluation] = (),
 ) -> tuple[int, list[dict[str, Any]]]:
-    """Return how many responses of some evaluations fit, and `limit` of them from `offset` on, without their texts.
+    """Return the number of responses that fit a filter, and a page of them, without the texts of responses.
 
-    The most `different` are those to whose question the `compared` arms responded at the most different lengths.
+    Args:
+        evaluations: Evaluations whose responses are listed.
+        filter_: Conditions.
+        offset: Number of fitting responses before the page.
+        limit: Responses on the page at most.
+        order: Order of the list; `different` begins with the questions whose responses differ most in length.
+        compared: Evaluations whose lengths count for the order `different`.
+
+    Returns:
+        (number of responses that fit, columns of each response on the page).
     """
     rows = [matching(evaluation, filter_) for evaluation in evaluations]
     starts = np.cumsum([0, *map(len, rows)])
     total = int(starts[-1])
     if order and total:
-        positions = _order(
+        positions = _sort_responses(
             tuple(evaluations), filter_, order, tuple(evaluation.samples for evaluation in compared)
         )
         positions = positions[offset : offset + limit]
     else:
         positions = np.arange(min(offset, total), min(offset + limit, total))
     page: dict[int, dict[str, Any]] = {}
-    for evaluation, fitting, start in zip(evaluations, rows, starts, strict=False):
-        own_positions = np.sort(positions[(positions >= start) & (positions < start + len(fitting))])
+    for evaluation, matches, start in zip(evaluations, rows, starts, strict=False):
+        positions_here = np.sort(positions[(positions >= start) & (positions < start + len(matches))])
         for position, row in zip(
-            own_positions, _rows(evaluation, fitting[own_positions - start]), strict=True
+            positions_here, _read_rows(evaluation, matches[positions_here - start]), strict=True
         ):
             page[position] = {"evaluation": evaluation.name, **row}
     return total, [page[position] for position in positions]
 
 
 @lru_cache(maxsize=4)
-def _order(
+def _sort_responses(
     evaluations: tuple[Evaluation, ...], filter_: Filter, order: Order, compared: tuple[tuple[Path, ...], ...]
 ) -> NDArray[np.int64]:
-    """Return the positions of responses that fit, over all evaluations; of equal responses the longest first."""
-    lengths, spreads = [], []
+    """Return the positions of fitting responses in the order of a list.
+
+    Args:
+        evaluations: Evaluations whose responses are listed.
+        filter_: Conditions.
+        order: `longest`, `shortest`, or `different`: by the range of lengths over the compared evaluations, in tokens,
+            the widest range first, and of equal ranges the longest response first.
+        compared: Tables of responses of the compared evaluations.
+
+    Returns:
+        Positions in the concatenated fitting responses of all evaluations, [responses that fit].
+    """
+    lengths, ranges = [], []
     for evaluation in evaluations:
         rows = matching(evaluation, filter_)
         tokens = _read_beside(evaluation.samples, evaluation.samples, "tokens").to_numpy()
@@ -347,28 +410,33 @@ def _order(
                 _read_beside(evaluation.samples, files, "tokens").to_numpy() for files in compared
             ]
             high, low = (end.reduce([tokens, *other_tokens]) for end in (np.fmax, np.fmin))
-            spreads.append((high - low)[rows])
+            ranges.append((high - low)[rows])
     longest = -np.concatenate(lengths).astype(np.int64)
     if order == "different":
-        return np.lexsort((longest, -np.concatenate(spreads).astype(np.int64)))
+        return np.lexsort((longest, -np.concatenate(ranges).astype(np.int64)))
     return np.argsort(longest if order == "longest" else -longest, kind="stable")
 
 
-def _rows(evaluation: Evaluation, rows: Rows) -> list[dict[str, Any]]:
-    """Return the light columns of some rows, and the beginning of each question."""
+def _read_rows(evaluation: Evaluation, rows: Rows) -> list[dict[str, Any]]:
+    """Read the columns of a list for some rows of an evaluation: no texts of responses, and short questions.
+
+    Args:
+        evaluation: Files of the responses.
+        rows: Row numbers in ascending order.
+    """
     if not len(rows):
         return []
     question = pl.col("text").str.slice(0, _CLIP).alias("asked")
     clipped = pl.col("answer").str.slice(0, _CLIP)
-    light = [pl.col(c) for c in LIGHT if c not in ("answer", "gold")]
+    columns = [pl.col(c) for c in LIGHT if c not in ("answer", "gold")]
     frame = _scan(evaluation.samples)
     first, last = int(rows[0]), int(rows[-1])
     numbers = pl.DataFrame({"row": rows})
     if last - first < _NEAR:
         frame = frame.slice(first, last - first + 1)
-        light_rows = frame.select(*light, clipped, question).with_row_index("row", offset=first)
+        light_rows = frame.select(*columns, clipped, question).with_row_index("row", offset=first)
     else:
-        light_rows = frame.select(*light, clipped, question).with_row_index("row")
+        light_rows = frame.select(*columns, clipped, question).with_row_index("row")
     return (
         light_rows.join(numbers.lazy(), on="row", how="semi")
         .collect(engine="streaming")
@@ -378,122 +446,153 @@ def _rows(evaluation: Evaluation, rows: Rows) -> list[dict[str, Any]]:
 
 
 def response(
-    evaluation: Evaluation, row: int, whole: bool = False, to: int | None = None
+    evaluation: Evaluation, row: int, is_complete: bool = False, last_budget: int | None = None
 ) -> dict[str, Any] | None:
-    """Return a response with its text, and for each budget the cut's character and the answer forced there.
-
-    `lost` has the tokens up to `to` that the response loses by cause, and `lost_mean` the mean over the question's
-    responses. `exact` says that the character of a cut is known; otherwise it is in proportion to the tokens.
+    """Read a response with its text and its cuts.
 
     Args:
-        evaluation: files of the responses.
-        row: number of the row.
-        whole: whether a text of more than `MOST_TEXT` characters keeps its middle.
-        to: last budget in tokens.
+        evaluation: Files of the responses.
+        row: Number of the response's row.
+        is_complete: Whether a text of more than `MOST_TEXT` characters keeps its middle.
+        last_budget: Budget at which the integration of lost tokens ends, in tokens; None for the last budget.
+
+    Returns:
+        The columns of the row, with `cuts`: for each budget the forced answer and the character of the text at which
+        the budget ends. A cut is `exact` if its character is known, and otherwise in proportion to the tokens. `lost`
+        has the tokens that the response loses by cause, and `lost_mean` the mean over the question's responses. None
+        without such a row.
     """
     rows = _scan(evaluation.samples).slice(row, 1).collect()
     if not rows.height:
         return None
-    head = rows.row(0, named=True)
-    text = str(head.pop("response") or "")
-    places = _places(evaluation, head, text)
-    cuts = []
-    for cut in _cuts(evaluation, row, head):
-        budget, tokens = int(cut["budget"]), int(head["tokens"])
-        exact = places is not None and budget in places
-        character = places[budget] if places is not None and exact else len(text) * budget // max(1, tokens)
-        cuts.append({**cut, "characters": min(character, len(text)), "exact": exact or budget >= tokens})
+    columns = rows.row(0, named=True)
+    text = str(columns.pop("response") or "")
+    characters = _find_characters(evaluation, columns, text)
+    cuts = _read_forced(evaluation, row, columns)
+    for cut in cuts:
+        budget, tokens = int(cut["budget"]), int(columns["tokens"])
+        end = (characters or {}).get(budget)
+        character = end if end is not None else len(text) * budget // max(1, tokens)
+        cut.update(characters=min(character, len(text)), exact=end is not None or budget >= tokens)
     left_out = 0
-    if len(text) > MOST_TEXT and not whole:
+    if len(text) > MOST_TEXT and not is_complete:
         half = MOST_TEXT // 2
         left_out = len(text) - 2 * half
         text = text[:half] + text[-half:]
         for cut in cuts:
             character = cut["characters"]
             cut["characters"] = character if character <= half else max(half, character - left_out)
-    gold = [text_ for text_ in str(head.pop("gold") or "").split("\x1e") if text_.strip()]
+    gold = [text_ for text_ in str(columns.pop("gold") or "").split("\x1e") if text_.strip()]
     return {
         "evaluation": evaluation.name,
         "row": row,
-        **head,
+        **columns,
         "gold": gold,
         "response": text,
         "left_out": left_out,
         "cuts": cuts,
-        **_losses(evaluation, head, to),
+        **_count_lost_tokens(evaluation, columns, last_budget),
     }
 
 
-def _losses(evaluation: Evaluation, head: dict[str, Any], to: int | None) -> dict[str, Any]:
-    """Return the tokens lost by cause; empty without forced answers."""
+def _count_lost_tokens(
+    evaluation: Evaluation, columns: dict[str, Any], last_budget: int | None
+) -> dict[str, Any]:
+    """Return the tokens that a response loses, by cause, and the mean over all responses to its question.
+
+    Args:
+        evaluation: Files of the responses.
+        columns: Columns of the response, which name its benchmark, question and sample.
+        last_budget: Budget at which the integration ends, in tokens; None for the last budget.
+
+    Returns:
+        `lost` and `lost_mean`, each a list of causes with tokens; empty without forced answers at two budgets.
+    """
     grid = budgets(evaluation)
     if not evaluation.forced or len(grid) < 2:
         return {}
-    question = (pl.col("benchmark") == head["benchmark"]) & (pl.col("question") == head["question"])
-    weights = weigh(grid, to if to is None or to <= grid[-1] else None)
+    question = (pl.col("benchmark") == columns["benchmark"]) & (pl.col("question") == columns["question"])
+    weights = weigh(grid, last_budget if last_budget is None or last_budget <= grid[-1] else None)
     forced, samples = (_scan(files).filter(question) for files in (evaluation.forced, evaluation.samples))
     lost = split_losses(forced, samples, weights).collect()
-    own = lost.filter(pl.col("sample") == head["sample"])
+    of_response = lost.filter(pl.col("sample") == columns["sample"])
     means = lost.select(pl.col(tuple(CAUSES)).mean())
     return {
         name: [{"cause": CAUSES[cause], "tokens": frame[cause].item()} for cause in CAUSES]
-        for name, frame in (("lost", own), ("lost_mean", means))
+        for name, frame in (("lost", of_response), ("lost_mean", means))
         if frame.height == 1
     }
 
 
-def _is_response(head: Mapping[str, Any]) -> pl.Expr:
-    """Return the condition that a row is of a response, by what it answers."""
-    return pl.all_horizontal(pl.col(name) == head[name] for name in KEYS)
+def _is_response(columns: Mapping[str, Any]) -> pl.Expr:
+    """Return the condition that a row has the benchmark, question and sample of a response's columns."""
+    return pl.all_horizontal(pl.col(name) == columns[name] for name in KEYS)
 
 
 def row_of(evaluation: Evaluation, benchmark: str, question: str, sample: int) -> int | None:
-    """Return the row of a response, by question and sample; None without such a response."""
-    same = _is_response({"benchmark": benchmark, "question": question, "sample": sample})
-    hit = _scan(evaluation.samples).select(same.alias("hit")).collect(engine="streaming")["hit"]
-    rows = hit.arg_true()
+    """Return the number of the row of a response, by its benchmark, question and sample; None if it does not exist."""
+    is_row = _is_response({"benchmark": benchmark, "question": question, "sample": sample})
+    is_match = _scan(evaluation.samples).select(is_row.alias("hit")).collect(engine="streaming")["hit"]
+    rows = is_match.arg_true()
     return int(rows[0]) if len(rows) else None
 
 
-def _cuts(evaluation: Evaluation, row: int, head: dict[str, Any]) -> list[dict[str, Any]]:
-    """Return the forced answers of a response, by budget."""
+def _read_forced(evaluation: Evaluation, row: int, columns: dict[str, Any]) -> list[dict[str, Any]]:
+    """Return the forced answers of a response with their verdicts, sorted by budget.
+
+    Args:
+        evaluation: Files of the responses.
+        row: Number of the response's row.
+        columns: Columns of the response.
+    """
     if not evaluation.forced:
         return []
     grid = budgets(evaluation)
     # Older tables do not say why an answer was not judged.
-    columns = ["budget", "forced", "answer", "correct", "^unsettled$"]
+    names = ["budget", "forced", "answer", "correct", "^unsettled$"]
     frame = _scan(evaluation.forced)
     if grid and _rows_match(evaluation.samples, evaluation.forced, len(grid)):
         frame = frame.slice(row * len(grid), len(grid))
-    return frame.filter(_is_response(head)).select(columns).sort("budget").collect().to_dicts()
+    return frame.filter(_is_response(columns)).select(names).sort("budget").collect().to_dicts()
 
 
-def _places(evaluation: Evaluation, head: dict[str, Any], text: str) -> dict[int, int] | None:
-    """At which character each budget cuts: as the evaluation kept it, or as the model's tokenizer has it."""
+def _find_characters(evaluation: Evaluation, columns: dict[str, Any], text: str) -> dict[int, int] | None:
+    """Return at which character of a response each budget ends.
+
+    The evaluation stored it for some responses; for others the model's tokenizer tells it.
+
+    Args:
+        evaluation: Files of the responses.
+        columns: Columns of the response.
+        text: Text of the response.
+
+    Returns:
+        Characters by budget in tokens; None if they are not known.
+    """
     if evaluation.examples:
         stored = (
-            _scan(evaluation.examples).filter(_is_response(head)).select("budget", "characters").collect()
+            _scan(evaluation.examples).filter(_is_response(columns)).select("budget", "characters").collect()
         )
         if stored.height:
             return dict(zip(stored["budget"].to_list(), stored["characters"].to_list(), strict=True))
-    ends = _ends(evaluation.tokenizer, text)
-    # The text is without its stop token. Another count: it was written by other tokens than it is read by.
-    if ends is None or int(head["tokens"]) - len(ends) not in (0, 1):
+    ends = _find_token_ends(evaluation.tokenizer, text)
+    # The text lacks the stop token. With any other difference, the model generated other tokens than the tokenizer finds.
+    if ends is None or int(columns["tokens"]) - len(ends) not in (0, 1):
         return None
     return {
         budget: ends[budget - 1] if budget else 0 for budget in budgets(evaluation) if budget <= len(ends)
     }
 
 
-def _ends(tokenizer: Path | None, text: str) -> list[int] | None:
-    """Return the character at which each token of a text ends; None without a tokenizer."""
+def _find_token_ends(tokenizer: Path | None, text: str) -> list[int] | None:
+    """Return the character at which each token of a text ends; None if no tokenizer can read the text."""
     if tokenizer is None or len(text) > MOST_TEXT:
         return None
     try:
-        # For a single text the library lets no other thread run, however long it takes.
+        # A batch, as the library blocks all other threads while it encodes a single text.
         (encoded,) = _tokenizer(tokenizer).encode_batch([text], add_special_tokens=False)
     except BaseException as fault:
-        # An extra package, reading a file of a model that anybody may have made. Where it panics that is no Exception.
+        # The library reads a model's file that a stranger may have made, and a panic of it is not an `Exception`.
         if isinstance(fault, KeyboardInterrupt):
             raise
         return None

@@ -1,4 +1,4 @@
-"""Serve the page on this machine alone, read only, to whoever has the key."""
+"""Serve the page of `reodsl view` to this machine only, for reading, to everyone who has the key."""
 
 from __future__ import annotations
 
@@ -41,7 +41,9 @@ _HEADERS = {
     "Cache-Control": "no-store",
 }
 _LONG_QUERY = 4096
+"""Characters of a query at most."""
 _WORTH_PACKING = 2048
+"""Bytes; larger answers are compressed."""
 
 
 class Viewer(ThreadingHTTPServer):
@@ -51,7 +53,16 @@ class Viewer(ThreadingHTTPServer):
     allow_reuse_address = True
 
     def __init__(self, api: Api, key: str, port: int | None = None) -> None:
-        """Listen at `port`; if none is given, at the usual port, or at any free port if that is in use. Raises E0114."""
+        """Listen for requests.
+
+        Args:
+            api: Answers about a store.
+            key: Secret that addresses must contain.
+            port: Port to listen on; None for the usual port, or any free port if the usual port is in use.
+
+        Raises:
+            Problem: E0114 if `port` is in use.
+        """
         self.api, self.key = api, key
         self.moved = False
         try:
@@ -60,8 +71,8 @@ class Viewer(ThreadingHTTPServer):
             if port is not None:
                 raise problem(
                     "E0114",
-                    f"nothing can listen at port {port}: {(caught.strerror or str(caught)).lower()}",
-                    help="name another port, or none: the first that is free is taken",
+                    f"cannot listen at port {port}: {(caught.strerror or str(caught)).lower()}",
+                    help="name another port, or leave out --port to use a free port",
                 ) from None
             self.moved = True
             super().__init__((HOST, 0), _Handler)
@@ -72,10 +83,12 @@ class Viewer(ThreadingHTTPServer):
         return f"http://{HOST}:{self.server_port}/{self.key}/"
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """Ignore a browser that went away: that is no error of ours."""
+        """Print no error if a browser closes its connection."""
 
 
 class _Handler(BaseHTTPRequestHandler):
+    """The handler of a request for the page, its scripts, a report or an answer of the API."""
+
     server: Viewer
     protocol_version = "HTTP/1.1"
     server_version = "reodsl"
@@ -83,10 +96,10 @@ class _Handler(BaseHTTPRequestHandler):
     timeout = 60
 
     def do_GET(self) -> None:
-        """Answer a request under the key; answer 404 to any other."""
+        """Answer a request whose path starts with the key, and answer 404 to all other requests."""
         parts = urlsplit(self.path)
         key, _, rest = parts.path.lstrip("/").partition("/")
-        # The host is checked, as a name of somebody else's may lead here.
+        # The host is checked, because a stranger's domain name may resolve to this machine (DNS rebinding).
         hosts = {f"{name}:{self.server.server_port}" for name in (HOST, "localhost")}
         is_allowed = hmac.compare_digest(key.encode(), self.server.key.encode())
         if not is_allowed or self.headers.get("Host") not in hosts or "/" + key == parts.path:
@@ -95,56 +108,68 @@ class _Handler(BaseHTTPRequestHandler):
             path, kind = _FILES[rest]
             self._send(200, path.read_bytes(), kind)
         elif rest.startswith("report/"):
-            self._report(unquote(rest.removeprefix("report/")))
+            self._send_report(unquote(rest.removeprefix("report/")))
         elif rest.startswith("api/"):
-            self._answer(rest.removeprefix("api/"), parts.query)
+            self._send_answer(rest.removeprefix("api/"), parts.query)
         else:
             self._send(404, b"not found\n", "text/plain; charset=utf-8")
 
-    def _report(self, run: str) -> None:
-        """Send a run's report."""
+    def _send_report(self, run: str) -> None:
+        """Send the report of a run as HTML, or 404 for an unknown run."""
         try:
             html = self.server.api.report(run)
         except Problem as caught:
             self._send(404, f"{caught.diagnostics[0].message}\n".encode(), "text/plain; charset=utf-8")
         else:
-            # The page has a policy of its own, which names its scripts by their hashes.
+            # The page itself has a further policy, which names its scripts by their hashes.
             self._send(200, html.encode("utf-8", "replace"), _HTML, "frame-ancestors 'none'")
 
-    def _answer(self, name: str, text: str) -> None:
-        """Send the answer of the API as JSON."""
+    def _send_answer(self, name: str, query: str) -> None:
+        """Send the answer to a query of the API as JSON.
+
+        Args:
+            name: Name of a method of the API, such as `runs`.
+            query: The query part of the address.
+        """
         call = self.server.api.calls.get(name)
-        if call is None or len(text) > _LONG_QUERY:
-            self._json(404, {"error": "there is no such answer"})
+        if call is None or len(query) > _LONG_QUERY:
+            self._send_json(404, {"error": "unknown or too long query"})
             return
         try:
-            value = call(dict(parse_qsl(text)))
+            value = call(dict(parse_qsl(query)))
         except Problem as caught:
             first = caught.diagnostics[0]
-            self._json(400, {"error": f"{first.message}; {first.help}" if first.help else first.message})
+            self._send_json(400, {"error": f"{first.message}; {first.help}" if first.help else first.message})
         except Exception as caught:
-            # A store that is being written or tidied, an artifact of another version: the page says so and goes on.
-            self._json(
+            # The store may be changing, or have files of another version: the page shows the error and continues.
+            self._send_json(
                 500, {"error": f"this cannot be read: {type(caught).__name__}: {first_line(caught, '')}"}
             )
         else:
-            self._json(200, value)
+            self._send_json(200, value)
 
-    def _json(self, status: int, value: Any) -> None:
-        """Send a value as JSON."""
+    def _send_json(self, status: int, value: Any) -> None:
+        """Send a value as JSON with an HTTP status; infinite numbers become null."""
         data = json.dumps(finite(value), ensure_ascii=False, allow_nan=False).encode("utf-8", "replace")
         self._send(status, data, "application/json; charset=utf-8")
 
     def _send(self, status: int, data: bytes, kind: str, policy: str = _POLICY) -> None:
-        """Send data with the headers of every answer, compressed if that helps."""
-        packed = len(data) > _WORTH_PACKING and "gzip" in self.headers.get("Accept-Encoding", "")
-        if packed:
+        """Send data with the headers of every answer, compressed if the data are large and the browser can read it.
+
+        Args:
+            status: HTTP status.
+            data: Body of the answer.
+            kind: Its content type.
+            policy: Its content security policy.
+        """
+        is_packed = len(data) > _WORTH_PACKING and "gzip" in self.headers.get("Accept-Encoding", "")
+        if is_packed:
             data = gzip.compress(data, 1)
         self.send_response(status)
         headers = {"Content-Security-Policy": policy, "Content-Type": kind, "Content-Length": str(len(data))}
         for name, value in (_HEADERS | headers).items():
             self.send_header(name, value)
-        if packed:
+        if is_packed:
             self.send_header("Content-Encoding", "gzip")
         self.end_headers()
         self.wfile.write(data)
@@ -154,14 +179,17 @@ class _Handler(BaseHTTPRequestHandler):
 
 
 def read_key(path: Path) -> str:
-    """Return the key in the page's address, stored for this user so that links stay valid.
+    """Return the key for the page's address from this user's file, or make a key and store it, so that links stay valid.
 
-    If it cannot be stored, it is valid until the server stops.
+    If the key cannot be stored, it is valid until the server stops.
+
+    Args:
+        path: The file.
     """
     try:
-        kept = path.read_text("ascii").strip()
-        if len(kept) >= 22 and kept.replace("-", "").replace("_", "").isalnum():
-            return kept
+        stored_key = path.read_text("ascii").strip()
+        if len(stored_key) >= 22 and stored_key.replace("-", "").replace("_", "").isalnum():
+            return stored_key
     except (OSError, ValueError):
         pass
     key = secrets.token_urlsafe(24)
@@ -177,5 +205,5 @@ def read_key(path: Path) -> str:
 
 
 def key_place() -> Path:
-    """Return the file of this user's key: `$XDG_STATE_HOME/reodsl/view.key`."""
+    """Return the path of the file with this user's key: `$XDG_STATE_HOME/reodsl/view.key`."""
     return state_folder() / "view.key"

@@ -1,4 +1,4 @@
-"""Read the rollouts of a training: those of a step, or those of a question over the steps."""
+"""Read the rollouts of a training: of a step, or of a question over all steps."""
 
 from __future__ import annotations
 
@@ -53,23 +53,23 @@ class Training:
     """Names of the wordings of its questions."""
 
     def scan(self) -> pl.LazyFrame:
-        """Return the rollouts, unread."""
-        # Steps before an interruption may be of a version that kept less.
+        """Return the rollouts as a lazy frame."""
+        # An earlier version may have written steps before an interruption, with fewer columns.
         return pl.scan_parquet(list(self.files), glob=False, missing_columns="insert", extra_columns="ignore")
 
 
 def find_training(
     store: Store, arm: str, task: str, key: str, inputs: Mapping[str, str], wordings: tuple[str, ...] = ()
 ) -> Training | None:
-    """Return a training with rollouts, ended or under way; None without rollouts.
+    """Return a training with its files of rollouts, whether it has ended or not; None if it has no rollouts yet.
 
     Args:
-        store: the store.
-        arm: name of the arm.
-        task: task of the training.
-        key: key of its result.
-        inputs: keys of its inputs, by role.
-        wordings: names of the wordings of its questions.
+        store: The store.
+        arm: Name of the arm.
+        task: Name of the task.
+        key: Key of the task's result.
+        inputs: Keys of the task's inputs, by role.
+        wordings: Names of the wordings of its questions.
     """
     table = store.path(key) / "rollouts.parquet"
     is_complete = table.is_file()
@@ -86,9 +86,17 @@ def find_training(
 def list_rollouts(
     training: Training, step: int | None, question: str | None, offset: int, limit: int
 ) -> dict[str, Any]:
-    """Return `limit` rollouts from `offset` on, and the number and means of all: of a question, else of a step.
+    """Return a page of rollouts of a question over all steps, or of a step, with the means over all these rollouts.
 
-    Without a step they are of the last of the `steps`.
+    Args:
+        training: The training.
+        step: Number of a step; None for the last step. It does not count if a question is named.
+        question: Id of a question, or None.
+        offset: Number of rollouts before the page.
+        limit: Rollouts on the page at most.
+
+    Returns:
+        Numbers of steps and rollouts, means of reward, length and verdict, the rollouts, and the texts of questions.
     """
     table = training.scan()
     steps = int(table.select(pl.col("step").max()).collect().item() or 0)
@@ -97,8 +105,8 @@ def list_rollouts(
     numbers = pl.col("reward", "tokens", "correct").cast(pl.Float64)
     means = table.select(numbers.mean(), pl.len().alias("total")).collect().row(0, named=True)
     columns = table.slice(offset, limit).select(by_name(_SHOWN, require_all=False))
-    page = [_show(training, row) for row in columns.collect().to_dicts()]
-    texts = _texts(training.data, {row["question"] for row in page})
+    page = [_describe_rollout(training, row) for row in columns.collect().to_dicts()]
+    texts = _read_questions(training.data, {row["question"] for row in page})
     return {
         "steps": steps,
         "step": step,
@@ -110,16 +118,16 @@ def list_rollouts(
     }
 
 
-def _show(training: Training, row: dict[str, Any]) -> dict[str, Any]:
-    """Return a row with the beginning and the end of its text, and the name of its wording."""
+def _describe_rollout(training: Training, row: dict[str, Any]) -> dict[str, Any]:
+    """Return a row of the table of rollouts for the page, with a shortened text and the name of its wording."""
     mode = row.pop("mode", None)
-    named = mode is not None and 0 <= mode < len(training.wordings)
-    wording = {"wording": training.wordings[mode]} if named else {}
+    has_name = mode is not None and 0 <= mode < len(training.wordings)
+    wording = {"wording": training.wordings[mode]} if has_name else {}
     return row | wording | {"text": shorten(row["text"]) if row.get("text") else None}
 
 
-def _texts(data: Path | None, questions: set[str]) -> dict[str, str]:
-    """Return the texts of questions, by id."""
+def _read_questions(data: Path | None, questions: set[str]) -> dict[str, str]:
+    """Return the shortened texts of questions by id; empty without a table `data`."""
     if data is None:
         return {}
     table = pl.scan_parquet(data, glob=False).filter(pl.col("id").is_in(list(questions)))

@@ -171,7 +171,7 @@ def test_what_is_not_shown_names_the_cluster_the_lengths_and_the_steps() -> None
     for words in (
         "16 x 8 H800",
         "64 tokens and not 32,768",
-        "2 steps in all and not 240",
+        "2 steps in all, not 240",
         "sglang",
         "chance",
     ):

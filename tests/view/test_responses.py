@@ -155,7 +155,7 @@ def test_a_response_has_its_text_and_a_cut_for_each_budget(tmp_path: Path) -> No
             known = {
                 cut["budget"]: weights.get(cut["budget"], 0) for cut in found["cuts"] if not cut["correct"]
             }
-            upto = response(evaluation, number, to=8)
+            upto = response(evaluation, number, last_budget=8)
             assert upto is not None
             assert sum(each["tokens"] for each in upto["lost"]) == pytest.approx(sum(known.values()))
             assert [each["cause"] for each in upto["lost_mean"]] == list(CAUSES.values())
@@ -177,7 +177,7 @@ def test_the_middle_of_a_response_of_five_megabytes_is_left_out(tmp_path: Path) 
     assert found["left_out"] == len(text) - MOST_TEXT
     assert found["response"].startswith("0000000 ")
     assert found["response"].endswith("0639999 ")
-    whole = response(evaluation, 0, whole=True)
+    whole = response(evaluation, 0, is_complete=True)
     assert whole is not None
     assert whole["response"] == text
 
