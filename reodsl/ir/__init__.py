@@ -13,7 +13,8 @@ __all__ = ["IR", "Change", "Origin", "Spec", "canonical", "canonical_json", "dig
 if not TYPE_CHECKING:
 
     def __getattr__(name: str) -> Any:
-        # The language reads `reodsl.ir.expression` alone, and checks a spec without waiting for pydantic.
+        """Return a public name of the package, importing pydantic's models only at the first use of such a name."""
+        # Checking a spec needs only `reodsl.ir.expression`, and should not wait for pydantic.
         if name not in __all__:
             raise AttributeError(f"module 'reodsl.ir' has no attribute {name!r}")
         from reodsl.ir import base, study

@@ -18,9 +18,9 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """The line that gave a setting: of a file, or of an option of the command line."""
+    """The line that sets a setting: of a file, or of an option of the command line."""
 
-    # Specs that are stored may have more of it.
+    # Stored specs may have further fields.
     __pydantic_config__: ClassVar[Any] = {"extra": "ignore"}
     path: str
     line: int
@@ -42,24 +42,32 @@ class IR(BaseModel):
 
     @classmethod
     def __pydantic_init_subclass__(cls, **kwargs: Any) -> None:
-        """Add the class's `later` settings to the fields that it names `later` itself."""
+        """Set `later` of a new class: the fields that it lists, and its settings that are declared `later=True`."""
         super().__pydantic_init_subclass__(**kwargs)
         cls.later = cls.later | later_settings(cls)
 
     @property
     def given_at(self) -> Mapping[str, Origin]:
-        """Return the lines that gave its fields, by name, and its own line under the empty name; no part of the value."""
+        """Return the line of the spec that sets each field, by the field's name.
+
+        The empty name has the line of the declaration. Lines are not part of the value: equal values may differ
+        in them.
+        """
         origins: Mapping[str, Origin] = self.__dict__.get("_given_at", {})
         return origins
 
     @property
     def dumped_fields(self) -> Sequence[str]:
-        """Return the names of the fields that a dump holds."""
+        """Return the names of the fields in a dump: all but `later` fields at their default."""
         return _without_defaults(self, _fields(type(self)))
 
     @model_serializer(mode="wrap")
     def _dump(self, dump: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        """Return a dump without `later` fields at their default; a caller may exclude further fields."""
+        """Return the value as a dictionary without `later` fields at their default.
+
+        Args:
+            dump: The function of pydantic that dumps the value; it omits the fields that the caller excludes.
+        """
         dumped: dict[str, Any] = dump(self)
         return {name: dumped[name] for name in self.dumped_fields if name in dumped}
 
@@ -68,8 +76,15 @@ V = TypeVar("V", bound=IR)
 
 
 def locate(value: V, origins: Mapping[str, Origin]) -> V:
-    """Return a value that knows the lines that gave its fields; its copies know them too, and dumps do not."""
-    # Under another name pydantic would yield it as a field.
+    """Record at a value the lines of the spec that set its fields, and return the value.
+
+    Copies of the value keep the lines; dumps do not have them.
+
+    Args:
+        value: The value, which is changed.
+        origins: The lines, as `IR.given_at` returns them.
+    """
+    # pydantic would yield an attribute without the leading underscore as a field.
     value.__dict__["_given_at"] = origins
     return value
 
@@ -87,6 +102,7 @@ class Node:
 
 
 def _names_of(kind: Any) -> tuple[str, ...] | None:
+    """Return the names of a class's fields, as `names_of` does, without its cache."""
     if issubclass(kind, IR):
         return _fields(kind)
     return tuple(f.name for f in fields(kind)) if issubclass(kind, Node) else None
@@ -95,7 +111,7 @@ def _names_of(kind: Any) -> tuple[str, ...] | None:
 names_of: Callable[[Any], tuple[str, ...] | None] = cache(_names_of)
 """The names of the fields of a class of the representation, in their order; None for any other class.
 
-Asked of a class once: whether a value is one of pydantic's is slow to find out for each.
+Results are cached, since it is slow to find out whether a class is one of pydantic's.
 """
 
 
@@ -116,7 +132,14 @@ def walk(value: IR | Node) -> Iterator[IR | Node]:
 
 
 def values_of(value: IR | Node, kind: type[T]) -> list[T]:
-    """Return the distinct values of a class in a value, itself included, in time linear in the objects."""
+    """Return the distinct values of a class among a value and its descendants.
+
+    Shared objects are visited once, so that the time is linear in the number of objects.
+
+    Args:
+        value: The value to search.
+        kind: The class to look for.
+    """
     seen: set[int] = set()
     values: dict[T, None] = {}
     waiting = [value]
@@ -137,12 +160,19 @@ def dumped(value: IR) -> dict[str, Any]:
 
 
 def canonical(value: Any) -> Any:
-    """Return plain JSON data without presentation fields; tuples become lists, and keys strings."""
+    """Return the canonical form of a value as plain JSON data.
+
+    Presentation fields, such as names, are omitted, as are `later` fields at their default. Tuples become lists,
+    and keys become strings. Equal canonical forms have equal results.
+
+    Raises:
+        TypeError: The value contains an object that is neither JSON data nor of the representation.
+    """
     kind = type(value)
     if kind in PLAIN:
         return value
     if names_of(kind) is not None:
-        # Most parts are plain, and asking for the form of each would be most of the calls of a plan.
+        # Most fields have plain values, for which a recursive call would cost most of the time of a plan.
         return {
             name: item if type(item := getattr(value, name)) in PLAIN else canonical(item)
             for name in identifying(value)
@@ -157,19 +187,23 @@ def canonical(value: Any) -> Any:
 
 
 def anonymous(value: Any) -> Any:
-    """Return plain JSON data in which every presentation field is an empty string."""
+    """Return a value as plain JSON data in which presentation fields, such as names, are empty strings.
+
+    Unlike the canonical form, this data can be read as values again. Presentation fields that are `later` fields
+    are omitted.
+    """
     if type(value) in PLAIN:
         return value
     if isinstance(value, IR):
-        presented = value.presentation
+        presentation = value.presentation
         return {
             name: ""
-            if name in presented
+            if name in presentation
             else content
             if type(content := getattr(value, name)) in PLAIN
             else anonymous(content)
             for name in value.dumped_fields
-            if not (name in presented and name in value.later)
+            if not (name in presentation and name in value.later)
         }
     if isinstance(value, (list, tuple)):
         return [item if type(item) in PLAIN else anonymous(item) for item in value]
@@ -179,17 +213,22 @@ def anonymous(value: Any) -> Any:
 
 
 def identifying(value: IR | Node) -> Sequence[str]:
-    """Return the names of the fields in a value's canonical form."""
+    """Return the names of the fields that identify a value, which are those in its canonical form."""
     if isinstance(value, Node):
         return [name for name in names_of(type(value)) or () if name not in value.presentation]
-    return _without_defaults(value, _counted(type(value)))
+    return _without_defaults(value, _identifying_fields(type(value)))
 
 
 def _without_defaults(value: IR, names: tuple[str, ...]) -> Sequence[str]:
-    """Return the names of fields, except `later` fields at their default."""
+    """Return field names without the `later` fields that have their default in a value.
+
+    Args:
+        value: The value.
+        names: The names of some of its fields.
+    """
     if not value.later:
         return names
-    omitted = [name for name, default in _later(type(value)) if getattr(value, name) == default]
+    omitted = [name for name, default in _later_defaults(type(value)) if getattr(value, name) == default]
     return [name for name in names if name not in omitted] if omitted else names
 
 
@@ -199,20 +238,20 @@ def _fields(kind: type[IR]) -> tuple[str, ...]:
 
 
 @cache
-def _later(kind: type[IR]) -> tuple[tuple[str, Any], ...]:
-    """Return the fields of a class that dumps omit at their default, each with its default."""
+def _later_defaults(kind: type[IR]) -> tuple[tuple[str, Any], ...]:
+    """Return (name, default) for each `later` field of a class, which dumps omit at its default."""
     return tuple((name, field.default) for name, field in kind.model_fields.items() if name in kind.later)
 
 
 @cache
-def _counted(kind: type[IR]) -> tuple[str, ...]:
-    """Return the fields of a class that are part of its values' identity."""
+def _identifying_fields(kind: type[IR]) -> tuple[str, ...]:
+    """Return the fields of a class that identify its values: all but presentation fields."""
     return tuple(name for name in kind.model_fields if name not in kind.presentation)
 
 
 PLAIN = frozenset({str, int, float, bool, type(None)})
-"""Classes of values that JSON writes as they are."""
-# Plain data is written as it is, by the encoder's own loop; only other values are asked for their canonical form.
+"""Classes of values that are JSON data already."""
+# The encoder writes plain data itself, and calls `canonical` only for other values.
 _ENCODER = json.JSONEncoder(sort_keys=True, separators=(",", ":"), allow_nan=False, default=canonical)
 
 

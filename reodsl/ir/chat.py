@@ -22,6 +22,7 @@ class ChatFormat:
 
 
 def _format(name: str, before: str, after: str, plain: bool = False) -> ChatFormat:
+    """Return a chat format whose patterns are given as texts."""
     return ChatFormat(name, re.compile(before, re.DOTALL), re.compile(after, re.DOTALL), plain)
 
 
@@ -61,9 +62,15 @@ class Turn:
 
 
 def find_turn(text: str) -> Turn | None:
-    """Return the first user's turn of a text in a known chat format, or None without any format's marks.
+    """Return the first turn of a user in a text that has the marks of a known chat format.
 
-    Formats differ in the marks that begin a turn; some share the marks that end a turn.
+    A format is found by the mark that begins a turn, or else by a mark that ends it, which several formats share.
+
+    Args:
+        text: The text, such as a question of a data set.
+
+    Returns:
+        The turn, or None if the text has no marks of a chat.
     """
     for chat in FORMATS:
         open_mark = chat.before.search(text)

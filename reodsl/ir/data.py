@@ -32,7 +32,10 @@ from reodsl.ir.task import FoldTask, FoldTraces
 
 
 def normal_question(question: str) -> str:
-    """Return the text that equal questions share: Unicode NFKC, case folded, runs of space made single spaces."""
+    """Return a normal form of a question, by which two questions count as equal.
+
+    It is Unicode NFKC, case-folded, with each run of white space as one space.
+    """
     return " ".join(unicodedata.normalize("NFKC", question).casefold().split())
 
 
@@ -234,7 +237,7 @@ AnswerReader = Annotated[LastBox | LastNumber | After | Regex | Code | FullText,
 
 
 def reader_words(reader: AnswerReader) -> str:
-    """Return a reader of answers in the words of a spec."""
+    """Return a reader, a rule that finds the answer in a response, as a spec writes it: `after("####")`."""
     match reader:
         case After(marker=marker):
             return f"after({json.dumps(marker, ensure_ascii=False)})"
@@ -263,7 +266,7 @@ Comparison = VerifierSetting | Chance
 
 
 def verifier_words(verifier: Comparison) -> str:
-    """Return a verifier's name, or the name of its function."""
+    """Return a short description of a verifier, the rule that compares answers: its name, function or limits."""
     if isinstance(verifier, Chance):
         return f"{verifier_words(verifier.of)}, then by chance"
     if isinstance(verifier, Tests):
@@ -282,9 +285,9 @@ class Grading(IR):
 
     @property
     def words(self) -> str:
-        """Return the readers of answers in the words of a spec."""
-        where = ", then ".join(reader_words(reader) for reader in self.answer)
-        return where if self.thinking == "read" else f"{where}, after thinking"
+        """Return how answers are found in responses, as a spec writes the rules, in their order."""
+        readers = ", then ".join(reader_words(reader) for reader in self.answer)
+        return readers if self.thinking == "read" else f"{readers}, after thinking"
 
 
 @kind("data", parents=("data",))
@@ -349,6 +352,6 @@ class Data(IR):
 
     @property
     def grading(self) -> Grading:
-        """Return how responses to these questions are graded."""
+        """Return the settings on which graded results of these questions depend."""
         settings = {name: getattr(self, name) for name in Grading.model_fields}
         return locate(Grading(**settings), self.given_at)

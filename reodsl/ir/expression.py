@@ -26,9 +26,10 @@ Function: TypeAlias = Literal[
 
 @dataclass(frozen=True, slots=True)
 class Domain:
-    """The numbers of 0 or more at which a function has a value: 0 itself too where it is not `open`.
+    """The numbers at which a function has a value: those above 0, and 0 itself unless the domain is `open`.
 
-    `why` says why others have none. `otherwise` makes one that a function has a value at of what is never above 0.
+    `why` says for a message why other numbers have no value. `otherwise` is a template that makes a number of the
+    domain from a number that is never above 0, such as `abs({})`.
     """
 
     open: bool
@@ -36,11 +37,7 @@ class Domain:
     otherwise: str
 
     def contains(self, low: float) -> bool:
-        """Return whether a function has a value at every number from `low` on.
-
-        Args:
-            low: the least value of the argument, in any unit.
-        """
+        """Return whether the domain contains all numbers that are at least `low`."""
         return low > 0 or (low == 0 and not self.open)
 
 
@@ -48,8 +45,9 @@ class Domain:
 class Signature:
     """The types of a function. `range` returns the range of its values from the ranges of its arguments.
 
-    A function takes `arity` numbers, or `more`. A `plain` one takes numbers without a unit and gives one; any other
-    gives a number in the unit of its first. `written` is its call for readers, where it is not the name alone.
+    A function takes `arity` numbers, or at least `arity` if `more`. A `plain` function takes and returns numbers
+    without a unit; another function returns a number in the unit of its first argument. `written` is an example of a
+    call for documents; empty for `NAME(x)`.
     """
 
     range: Callable[..., Ends]
@@ -61,19 +59,23 @@ class Signature:
 
 
 def _cos(x: Ends) -> Ends:
+    """Return the range of `cos(x)` from the range of x; the widest range if x may leave 0 to pi."""
     return (math.cos(x[1]), math.cos(x[0])) if x[0] >= 0 and x[1] <= math.pi else (-1.0, 1.0)
 
 
 def _abs(x: Ends) -> Ends:
+    """Return the range of `abs(x)` from the range of x."""
     ends = abs(x[0]), abs(x[1])
     return 0.0 if x[0] <= 0 <= x[1] else min(ends), max(ends)
 
 
 def _clip(x: Ends, low: Ends, high: Ends) -> Ends:
+    """Return the range of `clip(x, low, high)` from the ranges of its arguments."""
     return min(max(x[0], low[0]), high[0]), min(max(x[1], low[1]), high[1])
 
 
 def _rising(fn: Callable[[float], float]) -> Callable[[Ends], Ends]:
+    """Return the function that maps the range of x to the range of `fn(x)`, for an increasing function."""
     return lambda x: tuple(end if math.isinf(end) else float(fn(end)) for end in x)  # type: ignore[return-value]
 
 
@@ -104,23 +106,18 @@ FUNCTIONS: dict[Function, Signature] = {
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """A word that reads a number of a response: what it means, its range, and the kinds of body that know it.
+    """A function that reads a number of a response: its meaning, its range, and the kinds of formula that know it."""
 
-    `call` is for readers, `NAME(y)` where it is empty. A `condition` is 1 or 0, and a number in `tokens` has that unit. One
-    with `votes` takes a whole number beside the response, and a `sampled` one is kept of the reference model's too.
-    A `graded` one is not known before the answer was read.
-    """
-
-    means: str  # its meaning, for readers
+    means: str  # its meaning, for documents
     high: float = math.inf  # its greatest value
     low: float = 0.0  # its least value
-    call: str = ""  # its call for readers; empty is `NAME(y)`
-    condition: bool = False  # whether it is 1 or 0
-    tokens: bool = False  # whether it is in tokens
-    votes: bool = False  # whether it takes a whole number beside the response
-    sampled: bool = False  # whether it is kept of the reference model's responses too
-    graded: bool = False  # whether it is unknown before the answer is read
-    bodies: frozenset[str] = frozenset({"a reward"})  # kinds of body that know it
+    call: str = ""  # an example of a call; empty is `NAME(y)`
+    condition: bool = False  # whether its value is 1 or 0
+    tokens: bool = False  # whether its unit is tokens
+    votes: bool = False  # whether it takes a whole number besides the response
+    sampled: bool = False  # whether it is stored for the reference model's responses too
+    graded: bool = False  # whether it is unknown before the answer is graded
+    bodies: frozenset[str] = frozenset({"a reward"})  # the kinds of formula that know it
 
 
 READINGS: dict[str, Reading] = {
@@ -257,7 +254,7 @@ class PythonTerm(Node):
 
     @property
     def limits(self) -> dict[str, Any]:
-        """Return the limits that the reward gives the function, as `reodsl.ir.data.Python` has them."""
+        """Return the limits of the function that the reward sets, by name: `batch`, `seconds` and `memory`."""
         return {}
 
 
@@ -275,7 +272,7 @@ class LimitedPythonTerm(PythonTerm):
 
     @property
     def limits(self) -> dict[str, Any]:
-        """Return all three limits."""
+        """Return the limits of a call: rows a call, seconds of processor time, and GiB of memory."""
         return {"batch": self.batch, "seconds": self.seconds, "memory": self.memory}
 
 
@@ -400,7 +397,7 @@ class TokenRun(Node):
 
     @property
     def names(self) -> frozenset[str]:
-        """Return the names of the numbers that it reads of each token."""
+        """Return the numbers of each token that the statistic reads, as calls: `prob(t)` or `entropy(t)`."""
         expressions = (expression for expression in (self.value, self.where) if expression is not None)
         return frozenset(
             node.name
@@ -411,7 +408,10 @@ class TokenRun(Node):
 
     @property
     def scorers(self) -> frozenset[str]:
-        """Return the models that must score tokens for it, `policy` or `teacher`; engines report some log-probabilities."""
+        """Return the models, `policy` and `teacher`, that must score tokens for the statistic.
+
+        The policy's probabilities of sampled tokens need no scoring, since engines report them.
+        """
         return frozenset(
             "teacher" if name.endswith(UNDER) else "policy"
             for name in self.names
@@ -420,9 +420,10 @@ class TokenRun(Node):
 
     @property
     def of_any(self) -> TokenRun:
-        """Return the same statistic of the response `y`, since its value does not depend on the response's name."""
+        """Return the same statistic of the response `y`, a key that statistics of other responses share."""
 
         def rename(node: Node) -> Node | None:
+            """Return a node of this response as a node of `y`; None for another node."""
             return replace(node, of="y") if getattr(node, "of", None) == self.of else None  # type: ignore[call-arg]
 
         return replace(self, of="y", cut=rewrite(self.cut, rename))
@@ -464,25 +465,25 @@ Expression: TypeAlias = Annotated[
 
 
 def rewrite(value: Any, replace_node: Callable[[Node], Node | None]) -> Any:
-    """Return an expression with nodes replaced, the outermost first.
+    """Return an expression with nodes replaced, the outermost first; a replacement is not searched again.
 
     Args:
-        value: the expression, or a tuple of expressions.
-        replace_node: returns the replacement of a node, or None to keep the node.
+        value: The expression, or a tuple of expressions. Any other value is returned unchanged.
+        replace_node: The function that returns the replacement of a node, or None to keep the node.
     """
     if isinstance(value, tuple):
         return tuple(rewrite(item, replace_node) for item in value)
     if not isinstance(value, Node):
         return value
-    other = replace_node(value)
-    if other is not None:
-        return other
+    replacement = replace_node(value)
+    if replacement is not None:
+        return replacement
     return replace(value, **{f.name: rewrite(getattr(value, f.name), replace_node) for f in fields(value)})
 
 
 @cache
-def _holding(kind: type[Node]) -> tuple[str, ...]:
-    """Return the fields of a class that may hold expressions."""
+def _expression_fields(kind: type[Node]) -> tuple[str, ...]:
+    """Return the names of a class's fields whose values are expressions or tuples of expressions."""
     return tuple(f.name for f in fields(kind) if "Expression" in str(f.type))
 
 
@@ -492,8 +493,8 @@ def walk(value: Node) -> Iterator[Node]:
     while waiting:
         value = waiting.pop()
         yield value
-        # The last that is put there is the first to be taken.
-        for name in reversed(_holding(type(value))):  # type: ignore[arg-type]
+        # Append the children in reverse, since the last item is taken first.
+        for name in reversed(_expression_fields(type(value))):  # type: ignore[arg-type]
             content = getattr(value, name)
             if type(content) is tuple:
                 waiting.extend(reversed(content))
@@ -502,11 +503,15 @@ def walk(value: Node) -> Iterator[Node]:
 
 
 def list_sampled(value: IR | Node) -> list[Attribute]:
-    """Return the attributes that statistics over the reference model's responses read, besides lengths and verdicts."""
-    over = [
+    """Return the attributes, such as `thinking(z)`, that statistics over `ref` read of the reference model's responses.
+
+    Args:
+        value: A reward, or another value with expressions.
+    """
+    statistics = [
         aggregate
         for aggregate in walk_all(value)
         if isinstance(aggregate, Aggregate) and aggregate.over == "ref"
     ]
-    inside = [(aggregate.var, node) for aggregate in over for node in walk(aggregate)]
+    inside = [(aggregate.var, node) for aggregate in statistics for node in walk(aggregate)]
     return [node for var, node in inside if isinstance(node, Attribute) and node.of == var]

@@ -30,8 +30,8 @@ class Form:
 
 
 _PART = r"[A-Za-z0-9_][A-Za-z0-9._+-]*"
-"""One part of a path, no hidden file and never `..`."""
-# As hubs have it: dots and dashes stand between letters, no two of a kind together. `--` is a cache's own separator.
+"""One name of a path: not a hidden file, and never `..`."""
+# The rule of hubs: `.` and `-` only between letters, never two of the same sign. `--` separates names in the cache.
 _OWNED = r"[A-Za-z0-9_](?:-?(?:\.-)*\.?[A-Za-z0-9_])*"
 
 REPO = Form(
@@ -108,21 +108,24 @@ FOLDER = Form(
 
 
 LARGEST_PATTERN = 2_000
-"""Characters of a regular expression, times how often its counted repetitions repeat. Its time grows with this."""
-_GOES_BACK = re.compile(r"(?<!\\)(?:\\\\)*(\(\?<?[=!]|\(\?P=|\\[1-9])")
+"""The most that the characters of a regular expression times its counted repetitions may be; its time grows with it."""
+_LOOKS_AROUND = re.compile(r"(?<!\\)(?:\\\\)*(\(\?<?[=!]|\(\?P=|\\[1-9])")
+"""Look-around and back-references, which Rust's `regex` does not have."""
 _REPEATED = re.compile(r"\{(\d+)(?:,(\d*))?\}")
+"""A counted repetition such as `{2,5}`: its least and its largest count."""
 
 
 def pattern_fault(pattern: str) -> str | None:
-    """Return why Rust's engine, which polars has and which never backtracks, cannot use a regular expression, or None.
+    """Return why a regular expression cannot be used, or None if it can.
 
-    Without polars Python's engine says what it can; a run has polars, and checks once more.
+    It must be small, and valid for Rust's `regex`, which polars uses and which never backtracks. If polars is not
+    installed, Python's engine checks what it can, and a run checks again with polars.
     """
-    times = len(pattern)
+    size = len(pattern)
     for least, most in _REPEATED.findall(pattern):
-        times *= max(1, int(least[:9]), int((most or "0")[:9]))
-    if times > LARGEST_PATTERN:
-        return f"it is too large: its characters times its repetitions are {times:,}, and {LARGEST_PATTERN:,} is the most"
+        size *= max(1, int(least[:9]), int((most or "0")[:9]))
+    if size > LARGEST_PATTERN:
+        return f"it is too large: its characters times its repetitions are {size:,}, and at most {LARGEST_PATTERN:,} may be"
     try:
         import polars as pl
     except ModuleNotFoundError:
@@ -138,10 +141,13 @@ def pattern_fault(pattern: str) -> str | None:
 
 
 def _fault_in_python(pattern: str) -> str | None:
-    """Return what Python's engine cannot read either, or what goes back, which Rust's refuses."""
-    back = _GOES_BACK.search(pattern)
-    if back is not None:
-        return f"`{back[1]}` looks around or back, which is not supported"
+    """Return why Rust's `regex` would refuse a regular expression, as far as Python can tell, or None.
+
+    It refuses look-around and back-references, and nearly all that Python's engine refuses.
+    """
+    match = _LOOKS_AROUND.search(pattern)
+    if match is not None:
+        return f"`{match[1]}` is a look-around or back-reference, which is not supported"
     try:
         re.compile(pattern)
     except re.error as failure:

@@ -144,7 +144,7 @@ class Measure(IR):
 
     @property
     def compares(self) -> bool:
-        """Return whether it reads the baseline's responses."""
+        """Return whether the measure compares an arm with the baseline: it reads the baseline's responses."""
         return any(isinstance(node, StepStatistic) and node.over == "base" for node in walk(self))
 
 
@@ -168,11 +168,14 @@ class Part(IR):
 
 @dataclass(frozen=True, slots=True)
 class RewardCuts:
-    """The cuts at which a reward needs forced answers: fixed tokens, its splits, and cuts that responses decide."""
+    """The cuts at which a reward needs forced answers."""
 
     fixed: frozenset[int] = frozenset()
+    """Constant cuts, in tokens."""
     splits: bool = False
+    """True if the reward forces answers at its splits."""
     computed: bool = False
+    """True if cuts are computed from responses."""
 
     @property
     def any(self) -> bool:
@@ -181,17 +184,24 @@ class RewardCuts:
 
 
 def cuts_below(cuts: Iterable[int], length: float) -> tuple[int, ...]:
-    """Return the cuts of a response that are below its length; from its end on it is graded as it is.
+    """Return the cuts of a response that are shorter than the response.
+
+    At a longer cut the complete response is graded, so that no answer is forced.
 
     Args:
-        cuts: cuts in tokens.
-        length: the response's length in tokens.
+        cuts: The cuts, in tokens.
+        length: The length of the response, in tokens.
     """
     return tuple(cut for cut in cuts if cut < length)
 
 
 def reached_places(ends: Iterable[int], length: int) -> tuple[int, ...]:
-    """Return the ends of splits that a response of `length` tokens reaches, and its own end."""
+    """Return the places, in tokens, at which a response is rewarded: the ends of splits before its end, and its end.
+
+    Args:
+        ends: The ends of the splits, in tokens.
+        length: The length of the response, in tokens.
+    """
     return (*cuts_below(ends, length), length)
 
 
@@ -215,12 +225,12 @@ class Reward(IR):
 
     @property
     def splits(self) -> Split | None:
-        """Return the splits of its `dense` value, or the splits that its statistics run over."""
+        """Return the splits of the `dense` value, or those of statistics over splits; None without splits."""
         return self.dense.split if self.dense is not None else self.split
 
     @property
     def values(self) -> tuple[Expression, ...]:
-        """Return the expressions that give numbers: the values of its form, then weights of parts that are expressions."""
+        """Return the expressions that make up the reward, and then those weights of parts that are expressions."""
         optional = (self.outcome, self.dense.value if self.dense is not None else None)
         terms = (term.value for term in self.parts)
         weights = (term.weight for term in self.parts if not isinstance(term.weight, float))
@@ -228,43 +238,49 @@ class Reward(IR):
 
     @property
     def terms(self) -> tuple[PythonTerm, ...]:
-        """Return a term for each of the user's functions that it calls; all terms of a function have equal limits."""
+        """Return one call for each of the user's functions that the reward calls.
+
+        All calls of a function have the same limits.
+        """
         return tuple({node.function: node for node in walk(self) if isinstance(node, PythonTerm)}.values())
 
     @property
     def functions(self) -> tuple[str, ...]:
-        """Return the distinct functions of the user that it calls."""
+        """Return the distinct functions of the user that the reward calls, as `FILE.py:FUNCTION`."""
         return tuple(term.function for term in self.terms)
 
     @property
     def tokens(self) -> tuple[TokenRun, ...]:
-        """Return its distinct statistics over tokens of a response `y`."""
+        """Return the distinct statistics over tokens that the reward reads, each for the response `y`."""
         return tuple(dict.fromkeys(node.of_any for node in walk(self) if isinstance(node, TokenRun)))
 
     @property
     def window(self) -> int:
-        """Return how many steps back its tracks look."""
-        return max(
-            (statistic.window for statistic in self._histories if statistic.over == "steps"), default=0
-        )
+        """Return the largest number of earlier steps that a track reads; 0 if no track reads earlier steps."""
+        return max((item.window for item in self._step_statistics if item.over == "steps"), default=0)
 
     @property
     def monitors(self) -> bool:
         """Return whether a track reads the monitor set."""
-        return any(statistic.over == "monitor" for statistic in self._histories)
+        return any(statistic.over == "monitor" for statistic in self._step_statistics)
 
     @property
     def remembers(self) -> bool:
-        """Return whether it reads a question's earlier responses."""
+        """Return whether the reward reads responses to the same question in earlier steps."""
         return any(isinstance(node, Aggregate) and node.over == "history" for node in walk(self))
 
     @property
-    def _histories(self) -> list[StepStatistic]:
+    def _step_statistics(self) -> list[StepStatistic]:
+        """Return the statistics of tracks over earlier steps or the monitor set."""
         return [node for track in self.tracks for node in walk(track) if isinstance(node, StepStatistic)]
 
     @property
     def weight_rule(self) -> WeightRule | None:
-        """Return the rule that weighs its splits; None for no rule, several rules, or weights that differ by response."""
+        """Return the rule for the weights of the splits, such as `trapezoid`.
+
+        The result is None without a rule, for several rules, and if weights depend on the splits that a response
+        reaches.
+        """
         if isinstance(self.splits, FixedSplits) and self.splits.reached:
             return None
         rules = {node.rule for node in walk(self) if isinstance(node, Weight)}
@@ -272,9 +288,10 @@ class Reward(IR):
 
     @property
     def forced(self) -> RewardCuts:
-        """Return the cuts at which it needs forced answers, which a step generates and a price includes.
+        """Return the cuts at which the reward needs forced answers, which each step must generate.
 
-        Cuts are whole tokens, rounded down. `runners.rewards.vectorise` finds the places that depend on responses.
+        Constant cuts are whole tokens, rounded down. Training computes cuts that depend on responses
+        (`runners.rewards.vectorise`).
         """
         expressions = (
             *(let.value for let in self.lets),
@@ -294,10 +311,10 @@ class Reward(IR):
             for cut in cuts
         ]
         fixed = frozenset(max(0, floor(cut.value)) for cut in cuts if isinstance(cut, Constant))
-        computed = any(
-            not isinstance(cut, Constant) and not split for cut, split in zip(cuts, at_splits, strict=True)
-        )
-        return RewardCuts(fixed, any(at_splits), computed)
+        is_known = [
+            at_split or isinstance(cut, Constant) for cut, at_split in zip(cuts, at_splits, strict=True)
+        ]
+        return RewardCuts(fixed, any(at_splits), not all(is_known))
 
 
 @dataclass(frozen=True, slots=True)
@@ -316,11 +333,14 @@ class RewardedResponse:
     tokens: Mapping[TokenRun, Mapping[int, float]] = field(default_factory=dict)
 
     def forced_at(self, cut: int) -> bool:
-        """Return the verdict on the answer forced after `cut` tokens; a response that is not longer is graded as it is."""
+        """Return whether the answer that is forced after `cut` tokens is right.
+
+        For a response of at most `cut` tokens, this is whether the response itself is right.
+        """
         return self.correct if cut >= self.length else self.forced[cut]
 
     def bare_at(self, cut: int) -> bool:
-        """Return the verdict on the first `cut` tokens, with nothing forced."""
+        """Return whether the first `cut` tokens contain the right answer, without a forced answer."""
         return self.correct if cut >= self.length else self.bare[cut]
 
 
@@ -399,17 +419,20 @@ class Selection(IR):
 
     @property
     def roles(self) -> tuple[str, ...]:
-        """Return the parts of a pick: a trace, or a preferred and a rejected response; none if questions are kept."""
+        """Return the names of the responses in a pick: ("trace",) or ("preferred", "rejected").
+
+        The result is empty for a selection of questions.
+        """
         if self.keep is not None:
             return ()
         return ("preferred", "rejected") if self.picks[0].trace is None else ("trace",)
 
     @property
     def gives(self) -> str:
-        """Return what it selects: `questions`, `traces` or `pairs`."""
+        """Return the data that the selection gives for training: `questions`, `traces` or `pairs`."""
         return {0: "questions", 1: "traces", 2: "pairs"}[len(self.roles)]
 
     def most(self, responses: int) -> int:
-        """Return the most picks of a question with so many responses."""
+        """Return the largest number of picks (traces or pairs) from a question with `responses` responses."""
         takes_all_of = [pick.trace is not None and pick.trace.fn == "each" for pick in self.picks]
         return sum(responses if takes_all else 1 for takes_all in takes_all_of)

@@ -34,7 +34,7 @@ from reodsl.ir.expression import (
 )
 from reodsl.ir.reward import NamedValue, Reward, Track
 
-# How tightly each form binds, loosest first, as the grammar has it.
+# The precedence of each form of expression in the grammar, from the loosest to the tightest.
 _IF, _OR, _AND, _NOT, _COMPARE, _SUM, PRODUCT, _UNARY, _POWER, _ATOM = range(10)
 _LEVELS: Mapping[str, tuple[int, int, int]] = {
     "or": (_OR, _OR, _AND),
@@ -44,28 +44,38 @@ _LEVELS: Mapping[str, tuple[int, int, int]] = {
     **dict.fromkeys("*/", (PRODUCT, PRODUCT, _UNARY)),
     "^": (_POWER, _ATOM, _UNARY),
 }
-"""Each operator's own level, and the least of its left and of its right side."""
+"""For each operator: its precedence, and the least precedence of its left and right operands without parentheses."""
 
 
 _LET = re.compile(r"\blet\d+\b(?![.:])")
+"""The name of a `let` in the representation, such as `let1`."""
 _VARIABLE = re.compile(r"[zM]\d*")
-"""Names that the representation gives to a response and to a split; a let that is written so keeps its own name."""
+"""Names of responses (`z1`) and splits (`M1`) in the representation."""
 
 
 def let_names(lets: Iterable[NamedValue]) -> dict[str, str]:
-    """Return the names of lets in the spec, by their names in the representation."""
+    """Return the name of each `let` in the spec, by its name in the representation.
+
+    A `let` whose name could be mistaken for a response or a split, such as `z1`, is left out.
+    """
     return {let.name: let.written for let in lets if let.written and not _VARIABLE.fullmatch(let.written)}
 
 
 def as_written(text: str, names: Mapping[str, str]) -> str:
-    """Return a text with the lets' names in the spec (`let_names`)."""
+    """Return the text of a formula with the names that `let`s have in the spec.
+
+    Args:
+        text: A text with names of the representation, such as `let1`.
+        names: The names in the spec, as `let_names` returns them.
+    """
     return _LET.sub(lambda name: names.get(name[0], name[0]), text)
 
 
 def reward_lines(reward: Reward) -> list[str]:
-    """Return the lines of a reward's body.
+    """Return the lines of a reward's body in the language.
 
-    These are its tracks, lets and metrics, then its value, its dense line without the split, or its parts.
+    Tracks, lets and metrics come first, then the value: one expression, the expression of a `dense` line, or the
+    sum of parts.
     """
     lines = [f"track {item.name} = {track_text(item)}" for item in reward.tracks]
     lines += [f"let {item.name} = {expression_text(item.value)}" for item in reward.lets]
@@ -77,18 +87,18 @@ def reward_lines(reward: Reward) -> list[str]:
     sums = []
     for term in reward.parts:
         weight = "" if term.weight == 1 else f"{weight_text(term.weight)} * "
-        where = "" if term.on == "response" else f", on: {term.on}"
-        sums.append(f"{weight}z({expression_text(term.value)}{where})")
+        earner = "" if term.on == "response" else f", on: {term.on}"
+        sums.append(f"{weight}z({expression_text(term.value)}{earner})")
     return [*lines, " + ".join(sums)] if sums else lines
 
 
 def weight_text(weight: float | Expression) -> str:
-    """Return the weight of a part as a spec writes it before `* z(…)`."""
+    """Return the weight of a reward's part as a spec writes it before `* z(…)`."""
     return number_text(weight) if isinstance(weight, float) else expression_text(weight, PRODUCT)
 
 
 def track_text(track: Track) -> str:
-    """Return a track's value as a spec writes it."""
+    """Return the value of a track as a spec writes it, with its `start` if it has any."""
     text = expression_text(track.value)
     return (
         text if track.start is None else f"{text.removesuffix(')')}, start: {expression_text(track.start)})"
@@ -96,7 +106,12 @@ def track_text(track: Track) -> str:
 
 
 def number_text(value: float, tokens: bool = False) -> str:
-    """Return a number, in tokens if `tokens`, as a spec writes it: `0.2`, `1e-6`, `16K tokens`."""
+    """Return a number as a spec writes it: `0.2`, `1e-6`, `16K tokens`.
+
+    Args:
+        value: The number.
+        tokens: Whether the number is a number of tokens, and has this unit.
+    """
     if not tokens:
         integer = value.is_integer() and abs(value) < 1e15
         return str(int(value)) if integer else repr(value).replace("e-0", "e-")
@@ -106,16 +121,16 @@ def number_text(value: float, tokens: bool = False) -> str:
 
 
 def expression_text(value: Expression, least: int = _IF) -> str:
-    """Return an expression in the language, in parentheses if it binds less tightly than `least`."""
-    text, level = _written(value)
+    """Return an expression as a spec writes it, in parentheses if its precedence is below `least`."""
+    text, level = _write_expression(value)
     return text if level >= least else f"({text})"
 
 
-def _written(value: Expression) -> tuple[str, int]:
-    """Return an expression in the language, and how tightly it binds."""
+def _write_expression(value: Expression) -> tuple[str, int]:
+    """Return (an expression as a spec writes it, the precedence of its outermost operator)."""
     match value:
         case Constant():
-            return _number(value)
+            return _write_constant(value)
         case Variable():
             return value.name.removeprefix(TRACK).removeprefix(METRIC), _ATOM
         case Length():
@@ -147,37 +162,44 @@ def _written(value: Expression) -> tuple[str, int]:
             return f"-{expression_text(value.value, _UNARY)}", _UNARY
         case Infix():
             level, left, right = _LEVELS[value.fn]
-            first = expression_text(value.left, left)
-            second = expression_text(value.right, right)
+            first, second = expression_text(value.left, left), expression_text(value.right, right)
             return f"{first} {value.fn} {second}", level
         case FunctionCall():
             return f"{value.fn}({', '.join(map(expression_text, value.args))})", _ATOM
         case If():
-            yes = expression_text(value.then, _OR)
-            test = expression_text(value.test, _OR)
-            return f"{yes} if {test} else {expression_text(value.other)}", _IF
+            then, test = expression_text(value.then, _OR), expression_text(value.test, _OR)
+            return f"{then} if {test} else {expression_text(value.other)}", _IF
         case Aggregate():
-            return _aggregate(value, "history(x)" if value.over == "history" else value.over), _ATOM
+            return _write_statistic(value, "history(x)" if value.over == "history" else value.over), _ATOM
         case TokenRun():
-            cut = "" if value.cut is None else f"[:{expression_text(value.cut)}]"
+            tokens = value.of + ("" if value.cut is None else f"[:{expression_text(value.cut)}]")
             source = "truth" if value.truth else "answer" if isinstance(value, AnswerRun) else ""
-            return _aggregate(value, f"{source}({value.of}{cut})" if source else f"{value.of}{cut}"), _ATOM
+            return _write_statistic(value, f"{source}({tokens})" if source else tokens), _ATOM
         case StepStatistic():
             steps = f"steps({value.window} step{'s' * (value.window != 1)})"
-            return _aggregate(value, steps if value.over == "steps" else value.over), _ATOM
+            return _write_statistic(value, steps if value.over == "steps" else value.over), _ATOM
 
 
-def _number(constant: Constant) -> tuple[str, int]:
-    """Return a constant with its power of tokens; the language reads a product of constants as a constant."""
+def _write_constant(constant: Constant) -> tuple[str, int]:
+    """Return (a constant as a spec writes it, the precedence of the text).
+
+    A constant whose unit is another power of tokens is written as a product, such as `2 / 1 tokens`, which the
+    language reads as a constant.
+    """
     value, unit = constant.value, constant.unit
     if unit in (0, 1):
         return number_text(value, tokens=unit == 1), _UNARY if value < 0 else _ATOM
-    more = " * 1 tokens" if unit > 0 else " / 1 tokens"
-    return number_text(value) + more * abs(unit), PRODUCT
+    factor = " * 1 tokens" if unit > 0 else " / 1 tokens"
+    return number_text(value) + factor * abs(unit), PRODUCT
 
 
-def _aggregate(value: Aggregate | StepStatistic | TokenRun, over: str) -> str:
-    """Return a statistic as a spec writes it, over what `over` names."""
+def _write_statistic(value: Aggregate | StepStatistic | TokenRun, over: str) -> str:
+    """Return a statistic as a spec writes it: `mean(VALUE for VAR in OVER if CONDITION, empty: …)`.
+
+    Args:
+        value: The statistic.
+        over: What it runs over, as a spec writes it.
+    """
     counts_all = value.fn == "count" and isinstance(value.value, Constant) and value.value.value == 1
     var = "t" if isinstance(value, TokenRun) else value.var
     inner = var if counts_all else expression_text(value.value, _OR)
@@ -192,7 +214,7 @@ def _aggregate(value: Aggregate | StepStatistic | TokenRun, over: str) -> str:
 
 
 ABSENT = "\0absent"
-"""A mark for a setting that one side does not have; never a value of a setting."""
+"""The value that stands for a missing setting in a comparison; no setting has this value."""
 _TOKENS = frozenset({
     "max_tokens", "max_prompt", "context", "l_max", "reg_to", "to", "answer_tokens", "expected_length", "grid", "budgets",
 })  # fmt: skip
@@ -204,10 +226,16 @@ _UNITS = {
 }
 """The unit that people write a setting in, with its size in the unit of the spec."""
 _LISTED = 8
+"""The largest number of items that are shown of a list."""
 
 
 def value_text(setting: str, value: Any) -> str:
-    """Format a value as a person would: `32K tokens`, `400 GB/s`, `on`, `none`, and long lists by their ends."""
+    """Return the value of a setting as a person writes it: `32K tokens`, `400 GB/s`, `on`, `none`.
+
+    Args:
+        setting: The path of the setting, whose last name decides the unit.
+        value: The value as JSON data, or `ABSENT`. A long list shows its first three items and its last item.
+    """
     name = setting.rpartition(".")[2]
     if value == ABSENT:
         return "not there"
@@ -236,13 +264,14 @@ def value_text(setting: str, value: Any) -> str:
         case str():
             return value if value and value == value.strip() and value.isprintable() else repr(value)
         case list() | tuple():
-            return _list(name, list(value))
+            return _write_list(name, list(value))
         case Mapping():
             return str(value.get("kind") or value.get("op") or f"{len(value)} settings")
     return str(value)
 
 
-def _list(name: str, value: list[Any]) -> str:
+def _write_list(name: str, value: list[Any]) -> str:
+    """Return a list as `[1, 2] tokens`; of more than `_LISTED` items their number, the first three and the last."""
     items = [value_text(name, item).removesuffix(" tokens") for item in value]
     if len(items) > _LISTED:
         items = [*items[:3], "…", items[-1]]

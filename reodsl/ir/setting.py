@@ -1,4 +1,4 @@
-"""Declare settings: type, unit, range and sense, and the table of kinds that have them.
+"""Declare settings: type, unit, range and description, and the kinds of records that have them.
 
 A setting is a field of a class of the representation: `lr: float = setting(LR, "learning rate", "lr = 5e-6")`. A field
 without a default is required. The compiler checks specs against these fields; the reference, completion and the JSON Schema
@@ -46,17 +46,17 @@ class Num:
         return self.holds(number) and (not self.integer or float(number).is_integer())
 
     def range_words(self) -> str:
-        """Return the range in a sentence: `from 1 to 16`, `above 0`."""
+        """Return the range with its unit for a message: `from 1 to 16 tokens`, `above 0`."""
         last = self.high if self.high is not None else self.low
         unit = f" {self.unit.removesuffix('s') if last == 1 else self.unit}" if self.unit else ""
         if self.low is not None and self.high is not None and not (self.above or self.below):
-            return f"from {_bare(self.low)} to {_bare(self.high)}{unit}"
-        parts = []
+            return f"from {_write_bound(self.low)} to {_write_bound(self.high)}{unit}"
+        bounds = []
         if self.low is not None:
-            parts.append(f"{'above' if self.above else 'at least'} {_bare(self.low)}")
+            bounds.append(f"{'above' if self.above else 'at least'} {_write_bound(self.low)}")
         if self.high is not None:
-            parts.append(f"{'below' if self.below else 'at most'} {_bare(self.high)}")
-        return " and ".join(parts) + unit
+            bounds.append(f"{'below' if self.below else 'at most'} {_write_bound(self.high)}")
+        return " and ".join(bounds) + unit
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,10 +135,10 @@ WORDS = OneOf(())
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """A setting: its type, its sense, and how a spec writes it."""
+    """A setting: its type, its description, and how a spec writes it."""
 
     type: Type  # its type
-    doc: str  # its sense
+    doc: str  # its description
     required: bool = False  # whether a spec must give it, but for `unless`
     default: Any = None  # its default in the language, or None
     example: str = ""  # how to write it
@@ -147,7 +147,10 @@ class Setting:
     unless: tuple[str, ...] = ()  # settings beside which it may be left out
 
     def __get_pydantic_json_schema__(self, schema: Any, handler: Any) -> dict[str, Any]:
-        """Return the JSON Schema of the field, with the setting's sense, unit and range."""
+        """Return the JSON Schema of the field, with the description, unit and range of the setting.
+
+        pydantic calls this method, and `handler` returns the schema of the field's type.
+        """
         return {**handler(schema), "description": self.doc, **_json_range(self.type)}
 
 
@@ -174,7 +177,7 @@ class Kind:
     """A record type with its settings."""
 
     name: str  # its name
-    doc: str  # its sense
+    doc: str  # its description
     fields: Mapping[str, Setting]  # its settings
     form: str = "declared"  # `declared` (`suite s { … }`), `block`, or `call` (`hub("…")`)
     positional: tuple[str, ...] = ()  # leading arguments of a call
@@ -198,11 +201,19 @@ def setting(
     spelled: str = "",
     unless: tuple[str, ...] = (),
 ) -> Any:
-    """Declare a field that is a setting.
+    """Declare a field of the representation that is a setting of the language.
 
-    A setting is `required` if the field has no `default`. If a spec may omit a field without a default, or has no word for
-    the default, `required=False` says so, and `in_spec` is the default in the language, if any. `spelled` is the path at
-    which a spec writes the field.
+    Args:
+        type_: The type that a spec's value must have, with unit and range.
+        doc: The description for documents and editors.
+        example: How a spec writes the setting.
+        default: The default of the field; without it the setting is required.
+        required: False if a spec may omit a field that has no default, or whose default has no word in a spec.
+        in_spec: The default in the language, if it is not `default`.
+        methods: The training methods that have the setting; empty for all.
+        later: Whether canonical JSON omits the default, because results were stored before the setting existed.
+        spelled: The path at which a spec writes the field, if it is not the field's name.
+        unless: The settings beside which a required setting may be left out.
     """
     if required is None and default is not ...:
         required, in_spec = (False, default if in_spec is None and not _is_model(default) else in_spec)
@@ -214,25 +225,26 @@ def setting(
 
 
 def part_of(path: str, *, default: Any = ..., later: bool = False) -> Any:
-    """Declare a field that is part of the setting that a spec writes at `path`."""
+    """Declare a field that has part of the value of the setting which a spec writes at `path`."""
     info: FieldInfo = Field(default)
     info.metadata.append(SpecPath(path, later))
     return info
 
 
 def flatten(cls: type) -> Any:
-    """Declare a field whose settings a spec writes beside those of the class."""
+    """Declare a field of class `cls` whose settings a spec writes beside those of the enclosing class."""
     info: FieldInfo = Field()
     info.metadata.append(FlatFields(cls))
     return info
 
 
 def _is_model(value: Any) -> bool:
+    """Return whether a value is of the representation, or a tuple with such a value; a spec cannot write it."""
     return hasattr(value, "model_fields") or (isinstance(value, tuple) and any(map(_is_model, value)))
 
 
 def _pattern(type_: Type) -> dict[str, Any]:
-    """Return the pattern and length that no value from a file may break, for texts that become parts of paths."""
+    """Return pydantic's `pattern` and `max_length` for a text that becomes part of a path; empty for other types."""
     if not isinstance(type_, Text) or type_.form is None or type_.form.free:
         return {}
     return {"pattern": f"^(?:{type_.form.pattern})$", "max_length": type_.form.longest}
@@ -250,13 +262,25 @@ def kind(
     children: tuple[str, ...] = (),
     example: str = "",
 ) -> Callable[[type[T]], type[T]]:
-    """Make a class of the representation a kind of the language, with the first paragraph of its docstring as its sense."""
+    """Make a class of the representation a kind of record in the language (a decorator).
+
+    The first paragraph of the class's docstring describes the kind in documents.
+
+    Args:
+        name: The word of the kind in a spec.
+        form: "declared" (`suite s { … }`), "block" (`clip { … }`), or "call" (`hub("…")`).
+        positional: The leading arguments of a call that need no names.
+        parents: The kinds that a declaration can be amended from.
+        children: The declarations that it may contain.
+        example: How a spec writes it.
+    """
 
     def mark(cls: type[T]) -> type[T]:
+        """Add the description of the kind to a class as `__kind__`, and return the class."""
         doc = " ".join((cls.__doc__ or "").split("\n\n")[0].split())
         fields = settings_of(cls)
         if form == "call":
-            # A flattened class has examples of blocks.
+            # The settings of a flattened class have examples `name = …`, and a call has `name: …`.
             for field_name, inner in fields.items():
                 rewritten = inner.example.replace(f"{field_name} = ", f"{field_name}: ", 1)
                 fields[field_name] = replace(inner, example=rewritten)
@@ -277,7 +301,12 @@ def kinds_in(module: ModuleType) -> Iterator[Kind]:
 
 
 def settings_of(cls: type, methods: tuple[str, ...] = ()) -> dict[str, Setting]:
-    """Return the settings that a spec writes for a class, inherited settings included; `methods` have them."""
+    """Return the settings that a spec writes for a class, by name, inherited settings included.
+
+    Args:
+        cls: The class of the representation.
+        methods: The training methods that have settings which name no methods themselves.
+    """
     declared: dict[str, Setting] = {}
     for owner in reversed(cls.__mro__):
         declared.update(declared_in(owner, methods))
@@ -285,7 +314,12 @@ def settings_of(cls: type, methods: tuple[str, ...] = ()) -> dict[str, Setting]:
 
 
 def declared_in(cls: type, methods: tuple[str, ...] = ()) -> dict[str, Setting]:
-    """Return the settings that a class declares itself, without settings in nested blocks."""
+    """Return the settings that a class itself declares, by name, without inherited ones and nested blocks.
+
+    Args:
+        cls: The class of the representation.
+        methods: The training methods that have settings which name no methods themselves.
+    """
     declared: dict[str, Setting] = {}
     for name, info in _infos(cls):
         path = place_of(name, info)
@@ -298,7 +332,12 @@ def declared_in(cls: type, methods: tuple[str, ...] = ()) -> dict[str, Setting]:
 
 
 def settings_below(cls: type, block: str) -> dict[str, Setting]:
-    """Return the settings of a class that a spec writes in a block, such as `clip.`; `/` is the stage's block."""
+    """Return the settings of a class that a spec writes in a nested block, by their names in the block.
+
+    Args:
+        cls: The class of the representation.
+        block: The start of their paths, such as `clip.`; `/` is the block around the class's own block.
+    """
     below: dict[str, Setting] = {}
     for owner in reversed(cls.__mro__):
         for name, info in _infos(owner):
@@ -310,9 +349,10 @@ def settings_below(cls: type, block: str) -> dict[str, Setting]:
 
 @cache
 def written_fields(cls: type) -> tuple[tuple[str, str | type], ...]:
-    """Return the fields of a class that specs write, with their paths, or with the class of a flattened field.
+    """Return the fields of a class that a spec writes directly; fields that are `part_of` a setting are left out.
 
-    A field that is `part_of` a setting is left out.
+    Returns:
+        (name, path in the spec) for each field, or (name, class) for a flattened field.
     """
     pairs: list[tuple[str, str | type]] = []
     for name, info in cls.__pydantic_fields__.items():  # type: ignore[attr-defined]
@@ -328,12 +368,12 @@ def written_fields(cls: type) -> tuple[tuple[str, str | type], ...]:
 
 @cache
 def field_places(cls: type) -> tuple[tuple[str, str], ...]:
-    """Return every field of a class with its path in a spec, or with the path of the setting that it is part of."""
+    """Return (name, path in a spec) for every field of a class; the path may be that of a setting that it is part of."""
     return tuple((name, place_of(name, info)) for name, info in cls.__pydantic_fields__.items())  # type: ignore[attr-defined]
 
 
 def place_of(name: str, info: FieldInfo) -> str:
-    """Return the path at which a spec writes a field."""
+    """Return the path at which a spec writes a field, which is its name if the field declares no other path."""
     return next((mark.path for mark in info.metadata if isinstance(mark, SpecPath)), name)
 
 
@@ -348,7 +388,7 @@ def later_settings(cls: type) -> frozenset[str]:
 
 
 def _infos(cls: type) -> Iterator[tuple[str, FieldInfo]]:
-    """Yield a class's own fields and other settings, without inherited ones, in their order."""
+    """Yield (name, description by pydantic) for each field or setting that a class itself declares, in order."""
     fields = getattr(cls, "__pydantic_fields__", {})
     for name in vars(cls).get("__annotations__", {}):
         info = fields.get(name) or vars(cls).get(name)
@@ -357,7 +397,13 @@ def _infos(cls: type) -> Iterator[tuple[str, FieldInfo]]:
 
 
 def _named(name: str, info: FieldInfo, methods: tuple[str, ...]) -> Mapping[str, Setting]:
-    """Return a field's setting by its name; empty for a field that is no setting."""
+    """Return a dictionary with the setting of a field, or an empty one if the field is not a setting.
+
+    Args:
+        name: The name of the setting in a spec.
+        info: The field.
+        methods: The training methods that have the setting, if it names no methods itself.
+    """
     for mark in info.metadata:
         if isinstance(mark, Setting):
             type_ = _with_words(mark.type, info.annotation)
@@ -366,7 +412,7 @@ def _named(name: str, info: FieldInfo, methods: tuple[str, ...]) -> Mapping[str,
 
 
 def _json_range(type_: Type) -> dict[str, Any]:
-    """Return a number's unit and range as JSON Schema has them."""
+    """Return the unit and range of a number as entries of JSON Schema; empty for another type."""
     if not isinstance(type_, Num):
         return {}
     facts = {
@@ -378,7 +424,12 @@ def _json_range(type_: Type) -> dict[str, Any]:
 
 
 def _with_words(type_: Type, note: Any) -> Type:
-    """Return a type with the words of the annotation in place of `WORDS`."""
+    """Return a type in which `WORDS` is replaced by the words of the field's annotation.
+
+    Args:
+        type_: The type of a setting.
+        note: The annotation of the field, such as `Literal["auto", "on"]`.
+    """
     if type_ is WORDS:
         return OneOf(_words(note))
     if isinstance(type_, ListOf) and type_.item is WORDS:
@@ -387,14 +438,14 @@ def _with_words(type_: Type, note: Any) -> Type:
 
 
 def _words(note: Any) -> tuple[str, ...]:
-    """Return the words of the `Literal` in an annotation."""
+    """Return the words of the first `Literal` in an annotation; empty without a `Literal`."""
     if get_origin(note) is Literal:
         return get_args(note)
     return next((words for inner in get_args(note) if (words := _words(inner))), ())
 
 
-def _bare(number: float) -> str:
-    """Return a bound as a person writes it: `16`, `16,777,216`, `0.5`."""
+def _write_bound(number: float) -> str:
+    """Return a bound of a range as a person writes it: `16`, `16,777,216`, `0.5`."""
     return f"{int(number):,}" if float(number).is_integer() else f"{number:g}"
 
 

@@ -132,22 +132,29 @@ class Arm(IR):
 
     @property
     def is_trained(self) -> bool:
-        """Return whether any training leads to this arm."""
+        """Return whether the arm's checkpoint is the result of a training."""
         return isinstance(self.checkpoint, FromTraining)
 
     @property
     def stages(self) -> tuple[Stage, ...]:
-        """Return the stages of the arm's experiment up to its checkpoint; none if nothing is trained."""
-        last = self.checkpoint
-        return last.experiment.stages[: last.stage + 1] if isinstance(last, FromTraining) else ()
+        """Return the stages of the arm's experiment up to its checkpoint; empty if the arm is not trained."""
+        start = self.checkpoint
+        return start.experiment.stages[: start.stage + 1] if isinstance(start, FromTraining) else ()
 
     def name_wording(self, mode: int | None) -> str:
-        """Return the name of the wording that a response was asked in, by its `mode`; empty for the model's own prompt."""
+        """Return the name of the wording in which a response's question was asked.
+
+        Args:
+            mode: The position of the wording in the suite's list, from 0; None without a list.
+
+        Returns:
+            The name; empty for the model's own prompt, and for responses that were made elsewhere.
+        """
         if isinstance(self.checkpoint, FromResults) and self.checkpoint.at is None:
             return ""
-        named = name_wordings(self.suite.wordings)
-        if mode is not None and 0 <= mode < len(named):
-            return named[mode]
+        names = name_wordings(self.suite.wordings)
+        if mode is not None and 0 <= mode < len(names):
+            return names[mode]
         return "" if self.suite.wording is None else self.suite.wording.name
 
 
@@ -231,8 +238,8 @@ class Score(IR):
 
     @model_validator(mode="before")
     @classmethod
-    def _of_older_runs(cls, value: Any) -> Any:
-        """Drop `resamples`, which older compiled specs have, from the time of bootstrap intervals."""
+    def _drop_resamples(cls, value: Any) -> Any:
+        """Return the data of a score without `resamples`, a setting of bootstrap intervals in older compiled specs."""
         if isinstance(value, dict):
             return {key: item for key, item in value.items() if key != "resamples"}
         return value
@@ -312,7 +319,7 @@ class Table(IR):
 
     @property
     def column_names(self) -> tuple[str, ...]:
-        """Return the names of its columns."""
+        """Return the names of the table's columns: words of the language and names of measures."""
         return tuple(column.name if isinstance(column, Measure) else column for column in self.columns)
 
 
@@ -349,7 +356,7 @@ class Chart(IR):
 
     @property
     def y_key(self) -> str:
-        """Return the name of its vertical axis."""
+        """Return what the vertical axis shows: a word of the language, or the name of a measure."""
         return self.y.name if isinstance(self.y, Measure) else self.y
 
 
@@ -400,7 +407,7 @@ class Study(IR):
 
     @property
     def models(self) -> tuple[Model, ...]:
-        """Return the distinct models that arms, their pools, teachers and references descend from."""
+        """Return the distinct models that the arms, their pools, teachers and reference models descend from."""
         checkpoints = [arm.checkpoint for arm in self.arms]
         starts = [start.at if isinstance(start, FromResults) else start for start in checkpoints]
         starts += [arm.suite.reference for arm in self.arms]

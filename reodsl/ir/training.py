@@ -145,11 +145,11 @@ class Optimizer(IR):
     )
 
     def rate_factor(self, step: int, steps: int) -> float:
-        """Return the factor of the learning rate.
+        """Return the factor by which this optimizer multiplies its learning rate at a step, from 0 to 1.
 
         Args:
-            step: the step, from 0.
-            steps: the number of steps.
+            step: The step, from 0.
+            steps: The number of steps of the stage.
         """
         warmup = self.warmup_steps or warmup_steps(self.warmup_share, steps)
         decay_from = self.decay_from if self.decay == "linear" else None
@@ -157,13 +157,14 @@ class Optimizer(IR):
 
 
 def learning_rate_factor(step: int, steps: int, warmup: float, decay_from: float | None) -> float:
-    """Return the factor of the learning rate, 0 to 1.
+    """Return the factor by which the learning rate of a step is multiplied, from 0 to 1.
 
     Args:
-        step: the step, from 0.
-        steps: the number of steps.
-        warmup: steps over which the factor rises linearly to 1.
-        decay_from: the share of the steps from which it falls linearly, to 0 a step after the end; None is a constant rate.
+        step: The step, from 0.
+        steps: The number of steps of the stage.
+        warmup: The number of steps over which the factor rises linearly to 1.
+        decay_from: The share of the steps after which the factor falls linearly, to 0 one step after the end; None
+            for a constant rate.
     """
     factor = min(1.0, (step + 1) / warmup) if warmup > 0 else 1.0
     if decay_from is not None:
@@ -174,37 +175,39 @@ def learning_rate_factor(step: int, steps: int, warmup: float, decay_from: float
 
 
 def sum_rate_factors(steps: int, warmup: float, decay_from: float | None) -> float:
-    """Return the sum of `learning_rate_factor` over all steps, in closed form, since a spec may have a billion steps.
+    """Return the sum of `learning_rate_factor` over all steps of a stage.
 
-    The factor is a + b x step in the warm-up and c + d x step in the decay, and their product where both overlap.
+    The sum has a closed form, since a spec may have a billion steps: in the warm-up the factor is a + b step, in
+    the decay c + d step, and the product of the two in steps that belong to both. Sums of step and of step squared
+    have closed forms.
 
     Args:
-        steps: the number of steps.
-        warmup: steps of the warm-up.
-        decay_from: the share of the steps from which it falls; None is a constant rate.
+        steps: The number of steps.
+        warmup: The number of steps of the warm-up.
+        decay_from: The share of the steps after which the factor falls; None for a constant rate.
     """
     rise, start = Fraction(warmup), None if decay_from is None else Fraction(decay_from) * steps
-    risen = min(steps, max(0, math.floor(rise)))
-    falls = steps if start is None else min(steps, math.floor(start) + 1)
+    warmup_end = min(steps, max(0, math.floor(rise)))
+    decay_start = steps if start is None else min(steps, math.floor(start) + 1)
     total = Fraction(0)
-    for low, high in pairwise(sorted((0, risen, falls, steps))):
-        a, b = (1 / rise, 1 / rise) if low < risen else (Fraction(1), Fraction(0))
-        remaining = steps - start if start is not None and low >= falls else None
+    for low, high in pairwise(sorted((0, warmup_end, decay_start, steps))):
+        a, b = (1 / rise, 1 / rise) if low < warmup_end else (Fraction(1), Fraction(0))
+        remaining = steps - start if start is not None and low >= decay_start else None
         c, d = (Fraction(1), Fraction(0)) if not remaining else (steps / remaining, -1 / remaining)
-        count, first = high - low, high * (high - 1) // 2 - low * (low - 1) // 2
-        second = ((high - 1) * high * (2 * high - 1) - (low - 1) * low * (2 * low - 1)) // 6
-        total += a * c * count + (a * d + b * c) * first + b * d * second
+        count, sum_steps = high - low, high * (high - 1) // 2 - low * (low - 1) // 2
+        sum_squares = ((high - 1) * high * (2 * high - 1) - (low - 1) * low * (2 * low - 1)) // 6
+        total += a * c * count + (a * d + b * c) * sum_steps + b * d * sum_squares
     return float(total)
 
 
 def warmup_steps(share: float, steps: int) -> int:
-    """Return the steps of a warm-up, rounded down: 29% of 100 are 29.
+    """Return the number of steps of a warm-up that is given as a share, rounded down: 29% of 100 are 29.
 
     Args:
-        share: the share of all steps, 0 to 1.
-        steps: the number of steps.
+        share: The share of all steps, from 0 to 1.
+        steps: The number of steps of the stage.
     """
-    # Rounded first: 29% of 100 steps is a little under 29 in binary.
+    # In binary, 29% of 100 steps is a little less than 29: round to 6 decimals before rounding down.
     return int(round(share * steps, 6))
 
 
@@ -404,7 +407,7 @@ class Loss(IR):
 
     @property
     def compares_all(self) -> bool:
-        """Return whether divergences are over the whole vocabulary rather than estimated from the sampled tokens."""
+        """Return whether divergences are computed over the vocabulary instead of estimated from sampled tokens."""
         return self.estimator in WHOLE
 
 
@@ -599,53 +602,56 @@ class Ppo(IR):
 
     @property
     def asks_trainers(self) -> bool:
-        """Return whether the reward needs forward passes of the trainers."""
+        """Return whether the reward needs forward passes of the trainers, which score tokens of responses."""
         return any(node.scorers for node in self.reward.tokens)
 
     @property
     def uses_reference(self) -> bool:
-        """Return whether a teacher, or the reference model, reads the policy's responses."""
+        """Return whether a teacher or the reference model scores the policy's responses, for the loss or reward."""
         return self.kl > 0 or any("teacher" in node.scorers for node in self.reward.tokens)
 
     @property
     def ema_reference(self) -> bool:
-        """Return whether the reference model follows the policy as a moving average, with weights that the trainers hold."""
+        """Return whether the reference model is a moving average of the policy, which trainers keep in memory."""
         return self.uses_reference and self.teacher_follows is not None
 
     @property
     def crops(self) -> bool:
-        """Return whether nothing reads the tokens after a response's last advantage, so that they need not be run.
+        """Return whether a forward pass may leave out the tokens after a response's last nonzero advantage.
 
-        A divergence, an entropy bonus and a user's loss read these tokens, and so do ratios and weights of a whole response.
+        A divergence, an entropy bonus, a user's loss, and ratios or weights of complete responses need all tokens.
         """
-        terms = self.kl > 0 or self.entropy > 0 or self.loss.own is not None
-        weight_of_all = self.weighs and self.loss.importance != "token"
-        return not (terms or self.loss.ratio == "sequence" or weight_of_all)
+        reads_all = self.kl > 0 or self.entropy > 0 or self.loss.own is not None
+        weighs_responses = self.weighs and self.loss.importance != "token"
+        return not (reads_all or self.loss.ratio == "sequence" or weighs_responses)
 
     @property
     def counts_thinking(self) -> bool:
-        """Return whether the thinking tokens of a response are counted."""
-        read = {node.field for node in values_of(self.reward, Attribute)}
-        return self.rollout.solution is not None or "thinking" in read
+        """Return whether training counts the thinking tokens of each response, for phases or the reward."""
+        fields = {node.field for node in values_of(self.reward, Attribute)}
+        return self.rollout.solution is not None or "thinking" in fields
 
     @property
     def learns_prefix(self) -> bool:
-        """Return whether the tokens that a wording puts before a response are trained with it."""
+        """Return whether the loss includes the prefix, the tokens that a wording puts before a response."""
         return self.loss.mode_tokens != "rewarded" or any(term.on == "prefix" for term in self.reward.parts)
 
     @property
     def trains_given(self) -> bool:
-        """Return whether tokens are trained that no engine sampled: a prefix, or the text that ends thinking."""
+        """Return whether the loss includes tokens that were not sampled: a prefix, or the text that ends thinking."""
         return self.learns_prefix or self.loss.ending_tokens == "policy"
 
     @property
     def whole_rollouts(self) -> int:
-        """Return how many rollouts of a question are sampled to their end; each is also cut at every share of `cut_at`."""
+        """Return how many rollouts of a question are complete responses.
+
+        The other rollouts are these responses, cut at each share of `cut_at`.
+        """
         return self.batch.rollouts // (1 + len(self.cut_at))
 
     @property
     def weighs(self) -> bool:
-        """Return whether each token is weighed by the trainer's probability over the engine's."""
+        """Return whether tokens have importance weights: the trainer's probability over the engine's."""
         return self.importance_cap is not None or self.loss.decoupled
 
 
@@ -784,7 +790,7 @@ class Stage(IR):
 
     @property
     def others(self) -> tuple[Start, ...]:
-        """Return the checkpoints that it needs besides its start: a pool's and a teacher's."""
+        """Return the checkpoints that the stage needs besides its start: those of its pool and of its teacher."""
         pool = None if self.selected is None else self.selected.pool.start
         teacher = self.method.teacher if isinstance(self.method, Ppo) else None
         return tuple(start for start in (pool, teacher) if start is not None)
@@ -826,7 +832,7 @@ class FromModel(IR):
 
     @property
     def experiments(self) -> tuple[Experiment, ...]:
-        """Return no experiment, since no training leads to a model as it comes."""
+        """Return an empty tuple, since an untrained model is not the result of an experiment."""
         return ()
 
 
@@ -839,7 +845,7 @@ class FromTraining(IR):
 
     @property
     def experiments(self) -> tuple[Experiment, ...]:
-        """Return the experiments that lead to the checkpoint, the last first, for chains of any length."""
+        """Return the experiments whose trainings lead to the checkpoint, the last training first."""
         chain = [self.experiment]
         while isinstance(start := chain[-1].start, FromTraining):
             chain.append(start.experiment)
@@ -847,7 +853,7 @@ class FromTraining(IR):
 
     @property
     def model(self) -> Model:
-        """Return the model at the root of the chain of starting points."""
+        """Return the model from which the first of these trainings starts."""
         return self.experiments[-1].start.model
 
 
@@ -894,7 +900,7 @@ class FromResults(IR):
 
     @property
     def experiments(self) -> tuple[Experiment, ...]:
-        """Return the experiments that lead to the checkpoint that forces answers."""
+        """Return the experiments whose trainings lead to the checkpoint that forces answers, the last one first."""
         return self.at.experiments if self.at is not None else ()
 
 
@@ -931,7 +937,7 @@ class Experiment(IR):
 
     @property
     def model(self) -> Model:
-        """Return the model at the root of the chain of starting points."""
+        """Return the model from which the first training of the chain starts."""
         return self.start.model
 
 

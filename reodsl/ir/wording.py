@@ -60,16 +60,16 @@ class Wording(IR):
 
     @property
     def draws(self) -> bool:
-        """Return whether a budget is drawn for each question."""
+        """Return whether the wording draws a random budget for each question."""
         return bool(self.budgets) or self.low is not None
 
     @property
     def selective(self) -> bool:
-        """Return whether the wording applies only to a part of the questions."""
+        """Return whether the wording is for some questions only."""
         return self.when is not None or self.share < 1
 
     def over(self, prompt: Prompt) -> Prompt:
-        """Return a prompt with this wording; texts that the wording does not set stay."""
+        """Return a model's prompt with the texts of this wording; a text that the wording lacks is the prompt's."""
         changes = {
             "template": prompt.template.replace("{question}", self.question),
             "system": prompt.system if self.system is None else self.system,
@@ -82,5 +82,5 @@ class Wording(IR):
 
 
 def name_wordings(wordings: Sequence[Wording]) -> tuple[str, ...]:
-    """Return the names of wordings, or their numbers in the list."""
+    """Return a name for each wording of a list: its own, or `number 2` for an unnamed second wording."""
     return tuple(wording.name or f"number {i}" for i, wording in enumerate(wordings, 1))

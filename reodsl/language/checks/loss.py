@@ -303,8 +303,7 @@ def check_old_logprobs(case: CheckedExperiment, stage: CheckedStage) -> Iterator
     lag = stage["lag"]
     if not lag.number or stage["loss.decoupled"].is_true:
         return
-    old = stage["old_logprobs"]
-    sampled = lag.label("sampled by older weights")
+    old, sampled = stage["old_logprobs"], lag.label("sampled by older weights")
     if old.text == "trainer":
         yield old.error(
             "E0516",

@@ -470,8 +470,7 @@ def check_tables_and_rows(case: CheckedStudy) -> Iterator[Diagnostic]:
     Report E0601 or W0605 for different suites, and E0609 for REG on a subset of the questions. An E0601 of a
     table is left out if a frontier has one already.
     """
-    study = case.study
-    suite_findings = list(_check_suites(case))
+    study, suite_findings = case.study, list(_check_suites(case))
     yield from suite_findings
     for table in study.tables:
         yield from check_table_of(table)

@@ -748,8 +748,7 @@ def make_environment(
     Raises:
         NoValue: An argument is missing or wrong, which was reported.
     """
-    item = definition.item
-    args = dict(definition.args)
+    item, args = definition.item, dict(definition.args)
     scope_names: dict[str, Callable[[], Value]] = {}
     is_sound = True
     for param in item.params or ():

@@ -221,8 +221,7 @@ def _type_name(body: FormulaScope, expr: tree.Name) -> TypedExpr:
     Raises:
         NoValue: The name is not a number, which was reported.
     """
-    name = expr.name
-    env = body.env
+    name, env = expr.name, body.env
     if name in env.values:
         return env.values[name]
     if name in env.invalid:
@@ -804,8 +803,7 @@ def _read_cut(body: FormulaScope, expr: tree.Slice) -> tuple[str, TypedExpr, tre
             expr,
             f"write `{body.ctx.text_at(expr.value.span)}[:{budget}]`",
         )
-    response = _find_response(body, expr.value)
-    cut = type_expression(body, expr.upper)
+    response, cut = _find_response(body, expr.value), type_expression(body, expr.upper)
     if cut.unit != TOKENS:
         fail(
             body,
