@@ -1,4 +1,4 @@
-"""Runners of `frontier`, `budgets` and `score` tasks."""
+"""The runners of `frontier`, `budgets` and `score` tasks, which combine evaluations of arms."""
 
 from __future__ import annotations
 
@@ -23,18 +23,21 @@ from reodsl.store.manifest import arm_labels
 
 
 def frontier(job: Job) -> None:
-    """Write the best arm and its accuracy at each benchmark and budget, or the published curves unchanged."""
-    rule: Frontier = job.task.work["frontier"]
-    if rule.published:
-        printed = {curve.benchmark: Curve(curve.budgets, curve.accuracy) for curve in rule.published}
+    """Write `frontier.json`, the best accuracy at each benchmark and budget, and `winners.parquet`, the arms at it.
+
+    Published curves, if the settings have them, are written unchanged and without winners.
+    """
+    settings: Frontier = job.task.work["frontier"]
+    if settings.published:
+        printed = {curve.benchmark: Curve(curve.budgets, curve.accuracy) for curve in settings.published}
         write_frontier(job.out / "frontier.json", printed)
         return
     models = {arm: read_frontier(folder / "curves.json") for arm, folder in arms_of(job).items()}
-    edge = envelope(models, to=rule.to)
-    write_frontier(job.out / "frontier.json", edge.curves)
+    best = envelope(models, to=settings.to)
+    write_frontier(job.out / "frontier.json", best.curves)
     rows = [
         (w.benchmark, w.budget, arm, curves[w.benchmark].at(w.budget), w.accuracy, arm in w.models)
-        for w in edge.winners
+        for w in best.winners
         for arm, curves in models.items()
     ]
     schema = {
@@ -49,12 +52,12 @@ def frontier(job: Job) -> None:
 
 
 def budgets(job: Job) -> None:
-    """Write greedy budgets on the frontier, or a budget for each question from the arms' training rollouts."""
+    """Write `budgets.json`: greedy budgets on the frontier, or a budget per question from the arms' training."""
     rule = job.task.work["split"]
     if isinstance(rule, OracleBudgets):
-        edge = read_frontier(job.inputs["frontier"] / "frontier.json")
-        schedule = greedy(edge, rule.l_max, rule.n, rule.step)
-        text = json.dumps(describe_schedule(schedule, edge), indent=1, allow_nan=False)
+        best = read_frontier(job.inputs["frontier"] / "frontier.json")
+        schedule = greedy(best, rule.l_max, rule.n, rule.step)
+        text = json.dumps(describe_schedule(schedule, best), indent=1, allow_nan=False)
     else:
         ids = pl.read_parquet(job.inputs["data"] / "questions.parquet", columns=["id"], glob=False)[
             "id"
@@ -65,19 +68,19 @@ def budgets(job: Job) -> None:
 
 
 def per_question(rule: QuestionBudgets, ids: Sequence[str], arms: Mapping[str, Path]) -> dict[str, object]:
-    """Return the smallest sufficient budget of each question that some arm met in its training.
+    """Return the smallest sufficient budget of each question, from the rollouts of the arms' training.
 
     Args:
-        rule: the rule of the budgets, with `l_max` in tokens.
-        ids: ids of the questions that need a budget.
-        arms: folder of each arm's training, by arm.
+        rule: The settings of the budgets, with `l_max` in tokens.
+        ids: The ids of the questions that need a budget.
+        arms: The folder of each arm's training, by arm.
 
     Returns:
-        `l_max`; `questions`, the budgets in tokens by id; `unsolved`, the number of questions that no rollout solves at
-        `l_max`; `unmet`, the number of questions that no arm met.
+        The content of `budgets.json`: `l_max`; `questions`, the budgets in tokens by id; `unsolved`, the number of
+        questions that no rollout solves at `l_max`; `unmet`, the number of questions that no training drew.
 
     Raises:
-        Problem: no arm met any of the questions (E0405).
+        Problem: E0405, if no training drew any of the questions.
     """
     id_set = set(ids)
     groups = (
@@ -88,11 +91,11 @@ def per_question(rule: QuestionBudgets, ids: Sequence[str], arms: Mapping[str, P
     )
     minimum = question_min(groups, rule.l_max, rule.unsolved)
     unsolved = [] if rule.unsolved != "drop" else minimum.unsolved
-    unmet = len(id_set) - len(minimum.budgets) - len(unsolved)
-    if unmet == len(id_set):
+    num_unmet = len(id_set) - len(minimum.budgets) - len(unsolved)
+    if num_unmet == len(id_set):
         raise problem(
             "E0405",
-            f"no rollout tells of any of the {unmet} questions: none of them was met in the training of the arms",
+            f"the training of the arms drew none of the {num_unmet} questions, so no rollout shows their budgets",
             where="rollouts.parquet",
             notes=[f"arms: {', '.join(arms)}"],
             help="name arms that are trained on the same data",
@@ -102,17 +105,19 @@ def per_question(rule: QuestionBudgets, ids: Sequence[str], arms: Mapping[str, P
         "l_max": rule.l_max,
         "questions": dict(sorted(questions.items())),
         "unsolved": len(minimum.unsolved),
-        "unmet": unmet,
+        "unmet": num_unmet,
     }
 
 
 def groups_of(path: Path) -> Iterator[tuple[str, list[Changes]]]:
-    """Yield each question that a training step sampled, with the cuts at which the answers of its rollouts change.
-
-    The last entry of a rollout is its length in tokens with the verdict on the response as it is, finished or cut.
+    """Yield each question that a training step sampled, with the changes of its rollouts' verdicts.
 
     Args:
         path: `rollouts.parquet` of a training.
+
+    Yields:
+        The question's id, and for each rollout pairs of a number of tokens and the verdict from there on. The last pair
+        has the rollout's length and the verdict on the full response.
     """
     columns = ["question", "rollout", "tokens", "correct", "bare_cuts", "bare"]
     current, group = "", list[Changes]()
@@ -129,13 +134,17 @@ def groups_of(path: Path) -> Iterator[tuple[str, list[Changes]]]:
 
 
 def score(job: Job) -> None:
-    """Write REG, accuracy and length of every arm over all seeds, their paired differences, and all intervals."""
+    """Write `reg.parquet` with REG, accuracy, length and differences of every arm, and the study's verdict.
+
+    Raises:
+        Problem: E0424, if arms were evaluated at different budgets.
+    """
     rule: Score = job.task.work["score"]
     folders = evaluations_of(job)
-    read = {key: arm_scores(folder, key[0]) for key, folder in folders.items()}
-    grids = {grid for _, grid in read.values()}
+    scored = {key: arm_scores(folder, key[0]) for key, folder in folders.items()}
+    grids = {grid for _, grid in scored.values()}
     if len(grids) != 1:
-        budgets_of = {arm: grid for (arm, _), (_, grid) in read.items()}
+        budgets_of = {arm: grid for (arm, _), (_, grid) in scored.items()}
         raise problem(
             "E0424",
             "the arms of the study were evaluated at different budgets",
@@ -151,9 +160,9 @@ def score(job: Job) -> None:
         else read_frontier(job.inputs["frontier"] / "frontier.json")
     )
     by_arm: dict[str, list[ArmScores]] = {}
-    for (arm, _), (scores, _) in read.items():
+    for (arm, _), (scores, _) in scored.items():
         by_arm.setdefault(arm, []).append(scores)
-    seeds = sorted({seed for _, seed in read if seed is not None}) or [0]
+    seeds = sorted({seed for _, seed in scored if seed is not None}) or [0]
     base, confidence = rule.relative_to, rule.confidence
     comparisons = compare_arms(
         by_arm, grid, seeds=len(seeds), l_max=rule.to, grid=grid, against=base, confidence=confidence
@@ -188,7 +197,7 @@ def score(job: Job) -> None:
 
 
 def evaluations_of(job: Job) -> dict[tuple[str, int | None], Path]:
-    """Return the evaluation folders of the roles `arm:<arm>@<seed>` by arm and seed (None if untrained)."""
+    """Return the evaluation folders of the inputs `arm:<arm>@<seed>` by arm and seed (None for an untrained arm)."""
     folders: dict[tuple[str, int | None], Path] = {}
     for role, folder in arms_of(job).items():
         arm, _, seed = role.partition("@")
@@ -197,33 +206,35 @@ def evaluations_of(job: Job) -> dict[tuple[str, int | None], Path]:
 
 
 def record(row: Scores) -> dict[str, str | float | bool | None]:
-    """Return a row of `reg.parquet`: numbers, ends of intervals, and p-values."""
+    """Return a row of `reg.parquet`: values, ends of intervals, and p-values."""
 
-    def three(name: str, interval: Interval | None) -> dict[str, float | None]:
+    def interval_columns(name: str, interval: Interval | None) -> dict[str, float | None]:
+        """Return the columns of a value and of the ends of its interval; None if there is no value."""
         ends = (None, None, None) if interval is None else (interval.value, interval.low, interval.high)
         return dict(zip((name, f"{name}_low", f"{name}_high"), ends, strict=True))
 
-    def starred(name: str, interval: Interval | None) -> dict[str, float | bool | None]:
+    def tested_columns(name: str, interval: Interval | None) -> dict[str, float | bool | None]:
+        """Return the columns of an interval, with the p-value and whether it is significant (Holm)."""
         p, star = (None, None) if interval is None else (interval.p_holm, interval.significant)
-        return three(name, interval) | {f"{name}_p": p, f"{name}_star": star}
+        return interval_columns(name, interval) | {f"{name}_p": p, f"{name}_star": star}
 
     return {
         "model": row.model,
         "benchmark": row.benchmark,
         "seed": row.seed,
-        **three("accuracy", row.accuracy),
-        **three("length", row.length),
-        **three("reg", row.reg),
+        **interval_columns("accuracy", row.accuracy),
+        **interval_columns("length", row.length),
+        **interval_columns("reg", row.reg),
         "reg_plain": row.reg_plain,
-        **starred("difference", row.difference),
+        **tested_columns("difference", row.difference),
         "change_pct": row.change_pct,
-        **starred("accuracy_change", row.accuracy_change),
-        **three("length_change", row.length_change),
+        **tested_columns("accuracy_change", row.accuracy_change),
+        **interval_columns("length_change", row.length_change),
     }
 
 
 def arms_of(job: Job) -> dict[str, Path]:
-    """Return the folders of the roles `arm:<arm>`, by arm."""
+    """Return the folders of a task's inputs `arm:<arm>`, by arm."""
     return {
         role.removeprefix("arm:"): folder for role, folder in job.inputs.items() if role.startswith("arm:")
     }

@@ -1,4 +1,4 @@
-"""Responses that somebody else's run left: found by question in a table, and made into tokens again."""
+"""Imported responses of another run: found by question in a table, and converted to tokens again."""
 
 from __future__ import annotations
 
@@ -14,19 +14,24 @@ from runners.engine.protocol import NO_NUMBERS, Generation
 from runners.models.marks import encode_traces
 
 Texts = Mapping[tuple[str, str], Sequence[tuple[str, bool, int]]]
-"""Responses by benchmark and question, in order: each its text, whether it ended, and its tokens in the table."""
+"""The responses to each (benchmark, question), in order: the text, whether it ended, and its number of tokens."""
 CHECKED_RESPONSES = 64
-"""Responses whose tokens are counted before anything is asked."""
+"""The number of responses whose tokens are counted before answers are forced."""
 _COUNT_TOLERANCE = 0.05
-"""The share by which these counts may be apart from the table's."""
+"""The relative tolerance between the tokenizer's counts and the table's."""
 
 
 def name_responses(job: Job, benchmarks: Iterable[str]) -> pl.DataFrame:
-    """Return the responses of the model that `base` in a task's work names, by the questions that its inputs have."""
+    """Return the imported responses of a task's base model, with the ids that the suite has for their questions.
+
+    Args:
+        job: The job, with the imported table and the model's name in its work, and the questions among its inputs.
+        benchmarks: The names of the benchmarks.
+    """
     base = job.task.work["base"]
     frame = pl.scan_parquet(job.folder / base.path, glob=False).filter(model=base.of)
     named = pl.concat(
-        [_name(frame, job.inputs[f"data:{name}"] / "questions.parquet", name) for name in benchmarks]
+        [_match(frame, job.inputs[f"data:{name}"] / "questions.parquet", name) for name in benchmarks]
     )
     return named.with_columns(
         pl.col("finish").fill_null("stop"), pl.col("sample").rank("dense").over("benchmark", "question") - 1
@@ -34,12 +39,16 @@ def name_responses(job: Job, benchmarks: Iterable[str]) -> pl.DataFrame:
 
 
 def read_texts(job: Job, benchmarks: Iterable[str]) -> Texts:
-    """Return the texts of the responses that `name_responses` finds. Raises E0438 if a response has no text."""
+    """Return the texts of the responses that `name_responses` returns.
+
+    Raises:
+        Problem: E0438, if a response has no text or the questions differ.
+    """
     rows = name_responses(job, benchmarks).sort("benchmark", "question", "sample")
     if rows["response"].null_count():
         raise _misfit(
             job,
-            f"{rows['response'].null_count()} responses have no text, out of which answers could be forced",
+            f"{rows['response'].null_count()} responses have no text, so no answers can be forced",
             "import them with their texts: `--column response=NAME`",
         )
     texts: dict[tuple[str, str], list[tuple[str, bool, int]]] = {}
@@ -50,22 +59,41 @@ def read_texts(job: Job, benchmarks: Iterable[str]) -> Texts:
 
 
 def require_own_tokens(job: Job, texts: Texts, tokenizer: Any) -> None:
-    """Check that a tokenizer counts about as many tokens as the table has. Raises E0438 for another model's tokenizer."""
+    """Check that a tokenizer counts about as many tokens in the texts as the imported table says.
+
+    Args:
+        job: The job, for the message.
+        texts: The imported responses.
+        tokenizer: The tokenizer of the model that forces answers.
+
+    Raises:
+        Problem: E0438, if the counts differ, so that another model must have written the texts.
+    """
     rows = [row for responses in texts.values() for row in responses][:CHECKED_RESPONSES]
-    read = encode_traces(tokenizer, [text for text, _, _ in rows])
-    tokenized = sum(map(len, read)) + sum(finished for _, finished, _ in rows)
+    encoded = encode_traces(tokenizer, [text for text, _, _ in rows])
+    tokenized = sum(map(len, encoded)) + sum(finished for _, finished, _ in rows)
     recorded = sum(tokens for _, _, tokens in rows)
     if recorded and abs(tokenized - recorded) > _COUNT_TOLERANCE * recorded + len(rows):
         raise _misfit(
             job,
             f"its first {len(rows)} responses have {recorded:,} tokens in the table, and {tokenized:,} by the tokenizer of"
-            " the model that is to force answers",
-            "name the model that wrote them, `at: forced(MODEL)`, and import whole texts, with their reasoning",
+            " the model that forces answers",
+            "name the model that wrote the responses, `at: forced(MODEL)`, and import full texts with their reasoning",
         )
 
 
 def respond_again(text: str, finished: bool, tokenizer: Any, stop: Sequence[int]) -> Generation:
-    """Return a stored text as a response with its stop token; special tokens that no model writes stay text (E0815)."""
+    """Return a stored text as a response of an engine.
+
+    Args:
+        text: The text. Special tokens that models do not write stay plain text.
+        finished: Whether the response ended, so that a stop token follows.
+        tokenizer: The model's tokenizer.
+        stop: Token ids that end a response.
+
+    Raises:
+        Problem: E0815, if the tokenizer can write a mark only as a control token.
+    """
     end = tuple(stop[:1]) if finished else ()
     return Generation(
         (*encode_traces(tokenizer, [text])[0], *end),
@@ -76,37 +104,48 @@ def respond_again(text: str, finished: bool, tokenizer: Any, stop: Sequence[int]
     )
 
 
-def _name(frame: pl.LazyFrame, path: Path, benchmark: str) -> pl.DataFrame:
-    """Return the responses to a benchmark with the ids, texts and references that its questions have in the suite.
+def _match(frame: pl.LazyFrame, path: Path, benchmark: str) -> pl.DataFrame:
+    """Return the imported responses to a benchmark, with the suite's ids, texts and reference answers.
 
-    Questions are the same by their ids, or else by their texts. Raises E0438 for a question that one of both lacks.
+    Questions are matched by their ids, or else by their texts.
+
+    Args:
+        frame: The imported responses of a model.
+        path: The questions of the benchmark.
+        benchmark: The benchmark's name.
+
+    Raises:
+        Problem: E0438, if a question has no response, or a response has an unknown question.
     """
-    mine = frame.filter(benchmark=benchmark).collect(engine="streaming")
+    responses = frame.filter(benchmark=benchmark).collect(engine="streaming")
     questions = pl.read_parquet(path, columns=["id", "question", "answer"], glob=False)
     ids = pl.col("id").cast(pl.String).alias("question")
     suite = questions.select(ids, pl.col("question").alias("text"), pl.col("answer").alias("gold"))
-    if not set(mine["question"]) <= set(suite["question"]) and mine["text"].null_count() == 0:
+    if not set(responses["question"]) <= set(suite["question"]) and responses["text"].null_count() == 0:
         texts = suite.select(pl.col("question").alias("own"), pl.col("text").str.strip_chars())
-        mine = mine.with_columns(pl.col("text").str.strip_chars()).join(texts, on="text", how="left")
-        mine = mine.with_columns(question=pl.coalesce("own", "question"))
-    theirs, ours = set(mine["question"]), set(suite["question"])
-    if theirs != ours:
-        lack, more = sorted(ours - theirs), sorted(theirs - ours)
+        responses = responses.with_columns(pl.col("text").str.strip_chars()).join(
+            texts, on="text", how="left"
+        )
+        responses = responses.with_columns(question=pl.coalesce("own", "question"))
+    response_ids, suite_ids = set(responses["question"]), set(suite["question"])
+    if response_ids != suite_ids:
+        missing, unknown = sorted(suite_ids - response_ids), sorted(response_ids - suite_ids)
         raise problem(
             "E0438",
-            f"these are not the {len(ours)} questions of `{benchmark}`: {len(lack)} have no response, and {len(more)} are"
-            " others",
+            f"these are not the {len(suite_ids)} questions of `{benchmark}`: {len(missing)} have no response, and"
+            f" {len(unknown)} are unknown",
             notes=[
                 f"{label}: {', '.join(names[:3])}"
-                for label, names in (("without a response", lack), ("not in the benchmark", more))
+                for label, names in (("without a response", missing), ("not in the benchmark", unknown))
                 if names
             ],
-            help="name questions by the ids that the data has (`--column question=NAME` of `reodsl import`), or import their"
-            " texts, by which they are found too",
+            help="name questions by the data's ids (`--column question=NAME` of `reodsl import`), or import their texts,"
+            " by which questions are found too",
         )
-    return mine.drop("text", "gold").join(suite, on="question", maintain_order="left")
+    return responses.drop("text", "gold").join(suite, on="question", maintain_order="left")
 
 
-def _misfit(job: Job, words: str, help: str) -> Exception:
+def _misfit(job: Job, message: str, help: str) -> Exception:
+    """Return E0438 about the imported table of a task."""
     base = job.task.work["base"]
-    return problem("E0438", words, where=str(job.folder / base.path), help=help)
+    return problem("E0438", message, where=str(job.folder / base.path), help=help)

@@ -1,7 +1,7 @@
-"""The runner of `measure` tasks: an arm's measures with intervals over seeds and questions.
+"""The runner of `measure` tasks: the measures of arms with intervals over seeds and questions.
 
-A measure is a formula of means over responses. Each mean is found for every seed and question, and the formula once more
-without each of these cells (a jackknife): for a mean itself that gives the cells back, and for a ratio what moves it.
+A measure is a formula of means over responses. Its interval comes from a jackknife over cells, i.e. pairs of a seed and a
+question: the formula is computed once for all cells, and again without each cell.
 """
 
 from __future__ import annotations
@@ -36,17 +36,18 @@ from runners.evaluate.frontier import evaluations_of
 from runners.rewards.inputs import Bools, Floats, Ints, RewardInputs
 from runners.rewards.vectorise import measure_each
 
-LOT = 1 << 22
-"""Numbers in the largest array while responses are measured."""
+MAX_ARRAY_SIZE = 1 << 22
+"""The largest number of elements of an array while responses are measured."""
 Sums = dict[str, Floats]
-"""The sums and counts of a mean by benchmark, [questions, 2], questions sorted by their ids."""
+"""A mean's sums and counts by benchmark, [questions, 2], with questions sorted by their ids."""
 
 
 @dataclass(frozen=True, slots=True)
 class EvaluationTables:
-    """An arm's responses and forced verdicts, by benchmark.
+    """The responses of an evaluation and their verdicts at budgets, by benchmark.
 
-    `samples` has a row for each response; `budgets` are in tokens; `forced` has verdicts [responses, budgets], or is None.
+    `samples` has a row for each response. `budgets` are in tokens. `forced` has verdicts [responses, budgets], or is
+    None if no answers were forced.
     """
 
     samples: Mapping[str, pl.DataFrame]
@@ -56,7 +57,7 @@ class EvaluationTables:
 
 @dataclass(frozen=True, slots=True)
 class JackknifedMeasure:
-    """A measure's `value` on a benchmark, and its pseudo-values `cells` [seeds, questions].
+    """A measure's `value` on a benchmark, and its jackknife pseudo-values `cells`, [seeds, questions].
 
     `questions` is the number of questions with a response that the measure counts.
     """
@@ -69,8 +70,8 @@ class JackknifedMeasure:
 def measure(job: Job) -> None:
     """Write `measures.parquet`: every measure of every arm, on each benchmark and averaged over benchmarks.
 
-    `value` has the ends of its interval, and `change` is its difference from the baseline's, paired. There is no row where
-    a measure has no value, such as one of forced answers for responses of which none were forced.
+    A row has the measure's `value` with its interval, and `change`, the paired difference from the baseline, with its
+    interval. There is no row if a measure has no value, e.g. if it reads forced answers and none were forced.
     """
     work = job.task.work
     measures: tuple[Measure, ...] = work["measures"]
@@ -83,15 +84,15 @@ def measure(job: Job) -> None:
     for (arm, _), folder in folders.items():
         evaluated = read(folder, any(map(_is_forced, statistics)))
         by_arm.setdefault(arm, []).append({node: sums(node, evaluated) for node in statistics})
-    for of_seeds in by_arm.values():
-        of_seeds *= len(seeds) // len(of_seeds)
+    for evaluations in by_arm.values():
+        evaluations *= len(seeds) // len(evaluations)
     base = by_arm.get(work["relative_to"] or "")
     rows = []
     for i, rule in enumerate(measures):
         cells_by_arm = {arm: cells_of(rule, seeds_of, base) for arm, seeds_of in by_arm.items()}
-        start = cells_by_arm.get(work["relative_to"] or "")
+        baseline_cells = cells_by_arm.get(work["relative_to"] or "")
         for arm, cells in cells_by_arm.items():
-            compared = None if rule.compares or arm == work["relative_to"] else start
+            compared = None if rule.compares or arm == work["relative_to"] else baseline_cells
             rows += [
                 {"arm": arm, "measure": i, "benchmark": benchmark, **row}
                 for benchmark, row in summarise(rule, cells, compared, work["confidence"])
@@ -102,35 +103,39 @@ def measure(job: Job) -> None:
     pl.DataFrame(rows, schema=schema, orient="row").write_parquet(job.out / "measures.parquet")
 
 
-def read(folder: Path, forced: bool) -> EvaluationTables:
-    """Read the responses of an evaluation and, if `forced`, its verdicts at budgets.
+def read(folder: Path, with_forced: bool) -> EvaluationTables:
+    """Read the responses of an evaluation and, if `with_forced` is set, its verdicts at budgets.
 
-    An evaluation whose curves are not of forced answers has no such verdicts.
+    An evaluation whose curves are not of forced answers has no verdicts at budgets.
     """
     names = ("benchmark", "question", "sample")
     columns = [*names, "tokens", "correct", "finish", "answer"]
     table = pl.read_parquet(folder / "samples.parquet", columns=columns, glob=False).sort(names)
     samples = {str(name): rows for (name,), rows in table.group_by("benchmark", maintain_order=True)}
     curves = json.loads((folder / "curves.json").read_text("utf-8"))
-    if not forced or any(curve.get("kind", "J") != "J" for curve in curves.values()):
+    if not with_forced or any(curve.get("kind", "J") != "J" for curve in curves.values()):
         return EvaluationTables(samples, (), None)
     cells = pl.read_parquet(folder / "forced.parquet", columns=[*names, "budget", "correct"], glob=False)
     cells = cells.sort(*names, "budget")
     budgets = tuple(cells["budget"].unique().sort())
-    parts = {str(name): rows for (name,), rows in cells.group_by("benchmark", maintain_order=True)}
+    rows_of = {str(name): rows for (name,), rows in cells.group_by("benchmark", maintain_order=True)}
     return EvaluationTables(
         samples,
         budgets,
-        {name: rows["correct"].to_numpy().reshape(-1, len(budgets)) for name, rows in parts.items()},
+        {name: rows["correct"].to_numpy().reshape(-1, len(budgets)) for name, rows in rows_of.items()},
     )
 
 
 def sums(node: StepStatistic, evaluated: EvaluationTables) -> Sums | None:
-    """Return a mean's sums and counts.
+    """Return the sums and counts from which a mean is computed, for each question.
+
+    Args:
+        node: The mean.
+        evaluated: The responses of an evaluation.
 
     Returns:
-        Arrays [questions, 2] by benchmark, each divided by a question's number of responses; None if the mean reads
-        forced answers and the evaluation has no forced answers.
+        By benchmark, [questions, 2]: the sum and the count, both divided by the question's number of responses. None if
+        the mean reads forced answers and the evaluation has none.
     """
     if _is_forced(node) and evaluated.forced is None:
         return None
@@ -144,7 +149,9 @@ def sums(node: StepStatistic, evaluated: EvaluationTables) -> Sums | None:
             answers = None if forced is None else forced[first : first + count * questions]
             inputs = inputs_of(rows, shape, node, evaluated.budgets)
             value, keep = (
-                np.ones(shape) if part is None else _each(part, node.var, inputs, evaluated.budgets, answers)
+                np.ones(shape)
+                if part is None
+                else _measure(part, node.var, inputs, evaluated.budgets, answers)
                 for part in (node.value, node.where)
             )
             keep = keep != 0
@@ -154,31 +161,39 @@ def sums(node: StepStatistic, evaluated: EvaluationTables) -> Sums | None:
 
 
 def rectangles(table: pl.DataFrame, width: int) -> Iterator[tuple[int, int, int]]:
-    """Yield runs of questions with equally many responses, as the first row, responses a question, and questions."""
+    """Yield blocks of successive questions with equally many responses, small enough for `MAX_ARRAY_SIZE`.
+
+    Args:
+        table: The responses, question by question.
+        width: The number of budgets.
+
+    Yields:
+        The index of the block's first row, the number of responses per question, and the number of questions.
+    """
     counts = table.group_by("question", maintain_order=True).len()["len"].to_list()
-    row = start = 0
+    first_row = start = 0
     while start < len(counts):
         count = counts[start]
-        most = max(1, LOT // (count * max(count, width)))
+        max_questions = max(1, MAX_ARRAY_SIZE // (count * max(count, width)))
         end = start
-        while end < len(counts) and counts[end] == count and end - start < most:
+        while end < len(counts) and counts[end] == count and end - start < max_questions:
             end += 1
-        yield row, count, end - start
-        row, start = row + count * (end - start), end
+        yield first_row, count, end - start
+        first_row, start = first_row + count * (end - start), end
 
 
 def inputs_of(
     table: pl.DataFrame, shape: tuple[int, int], node: StepStatistic, budgets: Sequence[int]
 ) -> RewardInputs:
-    """Return responses as arrays, with the numbers that an expression reads of an evaluation.
+    """Return the responses of a block of questions as the arrays that expressions read.
 
     Args:
-        table: rows of `samples.parquet`, questions in order.
-        shape: [questions, responses of a question].
-        node: the mean whose numbers are read.
-        budgets: budgets of the forced answers, in tokens.
+        table: Rows of `samples.parquet`, question by question.
+        shape: The number of questions, and of responses to a question.
+        node: The mean whose expressions are evaluated.
+        budgets: The budgets of the forced answers, in tokens.
     """
-    # Of results from elsewhere it may only be known which responses are right.
+    # Imported results may lack answers: a correct response counts as answered.
     answered = table["correct"] | (table["answer"].fill_null("") != "")
     features = {
         name: column.to_numpy().astype(float).reshape(shape)
@@ -199,59 +214,78 @@ def inputs_of(
     return RewardInputs(("",) * shape[0], length, correct.astype(float), split_tokens, valid, features)
 
 
-def _each(
-    value: Expression, name: str, inputs: RewardInputs, budgets: Sequence[int], answers: Bools | None
+def _measure(
+    value: Expression, response: str, inputs: RewardInputs, budgets: Sequence[int], answers: Bools | None
 ) -> Floats:
+    """Return the value of an expression for each response, [questions, responses].
+
+    Args:
+        value: The expression.
+        response: The name of the response in the expression.
+        inputs: The arrays of the responses.
+        budgets: The budgets of the forced answers, in tokens.
+        answers: Verdicts on forced answers, [responses, budgets], or None.
+    """
+
     def forced(rows: Ints, cut: Ints) -> Bools:
+        """Return the verdicts of responses at cuts, as `measure_each` needs them."""
         assert answers is not None
-        # The last budget that is not above: a rehearsal's budgets are not to the token those that are cut at.
+        # The largest budget that is not above the cut, since the budgets of a rehearsal may differ a little from cuts.
         picked: Bools = answers[rows, np.maximum(np.searchsorted(budgets, cut, side="right") - 1, 0)]
         return picked
 
-    return measure_each(value, name, inputs, {}, forced)
+    return measure_each(value, response, inputs, {}, forced)
 
 
-def majority(answers: Sequence[str | None], right: Sequence[bool], votes: int) -> float:
-    """Return the probability that the most frequent answer among `votes` drawn responses is right.
+def majority(answers: Sequence[str | None], is_right: Sequence[bool], votes: int) -> float:
+    """Return the probability that the most frequent answer among `votes` sampled responses is right.
 
-    All right answers count as the same answer, however they are written. A response without an answer casts no vote, and
-    ties are broken by chance.
+    All right answers count as the same answer, however they are written. A response without an answer casts no vote,
+    and ties are broken at random.
 
     Args:
-        answers: the answers of a question's responses, None if there is no answer.
-        right: whether each answer is right.
-        votes: number of responses that are drawn without replacement.
+        answers: The answers to a question, None for a response without an answer.
+        is_right: Whether each answer is right.
+        votes: The number of responses that are sampled without replacement.
     """
     wrong: dict[str, int] = {}
-    for answer, good in zip(answers, right, strict=True):
+    for answer, good in zip(answers, is_right, strict=True):
         if answer and not good:
             wrong[answer] = wrong.get(answer, 0) + 1
-    hits = int(sum(right))
-    blank = len(answers) - hits - sum(wrong.values())
-    return _vote(hits, tuple(sorted(wrong.values())), blank, min(votes, len(answers)))
+    num_right = int(sum(is_right))
+    num_blank = len(answers) - num_right - sum(wrong.values())
+    return _win_probability(num_right, tuple(sorted(wrong.values())), num_blank, min(votes, len(answers)))
 
 
 @lru_cache(1 << 16)
-def _vote(hits: int, wrong: tuple[int, ...], blank: int, votes: int) -> float:
-    """Count draws by the number of right answers (`most`), and by how many wrong answers are equally frequent."""
-    won = 0.0
-    for most in range(1, min(hits, votes) + 1):
-        # ways[n][t]: draws of n others, none of them more frequent, of which t are equally so.
-        ways: dict[tuple[int, int], int] = {(n, 0): comb(blank, n) for n in range(min(blank, votes) + 1)}
-        for size in wrong:
-            grown: dict[tuple[int, int], int] = {}
+def _win_probability(num_right: int, wrong_counts: tuple[int, ...], blanks: int, votes: int) -> float:
+    """Return the probability that right answers win a vote, by counting all samples of responses.
+
+    Args:
+        num_right: The number of responses with a right answer.
+        wrong_counts: For each different wrong answer, the number of its responses.
+        blanks: The number of responses without an answer.
+        votes: The number of responses that are sampled without replacement.
+    """
+    wins = 0.0
+    for right_votes in range(1, min(num_right, votes) + 1):
+        # ways[n, t]: draws of n other votes, at most `right_votes` for an answer, with t answers that tie.
+        ways: dict[tuple[int, int], int] = {(n, 0): comb(blanks, n) for n in range(min(blanks, votes) + 1)}
+        for size in wrong_counts:
+            extended: dict[tuple[int, int], int] = {}
             for (n, ties), count in ways.items():
-                for more in range(min(size, most, votes - most - n) + 1):
-                    key = n + more, ties + (more == most)
-                    grown[key] = grown.get(key, 0) + count * comb(size, more)
-            ways = grown
+                for drawn_votes in range(min(size, right_votes, votes - right_votes - n) + 1):
+                    key = n + drawn_votes, ties + (drawn_votes == right_votes)
+                    extended[key] = extended.get(key, 0) + count * comb(size, drawn_votes)
+            ways = extended
         for (n, ties), count in ways.items():
-            if n == votes - most:
-                won += comb(hits, most) * count / (1 + ties)
-    return won / comb(hits + sum(wrong) + blank, votes)
+            if n == votes - right_votes:
+                wins += comb(num_right, right_votes) * count / (1 + ties)
+    return wins / comb(num_right + sum(wrong_counts) + blanks, votes)
 
 
 def _is_forced(node: Node) -> bool:
+    """Return whether an expression reads forced answers."""
     return any(
         isinstance(child, ForcedAnswer) or (isinstance(child, Aggregate) and child.over == "splits")
         for child in walk(node)
@@ -263,7 +297,16 @@ def cells_of(
     arm: Sequence[Mapping[StepStatistic, Sums | None]],
     base: Sequence[Mapping[StepStatistic, Sums | None]] | None,
 ) -> dict[str, JackknifedMeasure] | None:
-    """Return a measure by benchmark; None if a mean has no value."""
+    """Return a jackknifed measure of an arm by benchmark.
+
+    Args:
+        rule: The measure.
+        arm: For each seed, the sums of the measure's means over the arm's responses.
+        base: The same for the baseline, or None without a baseline.
+
+    Returns:
+        The measure by benchmark; None if a mean has no value for a seed.
+    """
     sums_of: dict[StepStatistic, list[Sums]] = {}
     for node in dict.fromkeys(part for part in walk(rule) if isinstance(part, StepStatistic)):
         by_seed = [seed_sums[node] for seed_sums in (arm if node.over == "arm" else base or ())]
@@ -283,11 +326,11 @@ def cells_of(
 
 
 def jackknife(rule: Measure, sums_of: Mapping[StepStatistic, Floats]) -> JackknifedMeasure:
-    """Return a measure's value, and its pseudo-values without each cell of [seeds, questions].
+    """Return a measure's value, and its pseudo-value for each cell of [seeds, questions].
 
     Args:
-        rule: the measure.
-        sums_of: sums and counts [seeds, questions, 2] of each of its means.
+        rule: The measure.
+        sums_of: The sums and counts of each of its means, [seeds, questions, 2].
 
     Source: Tukey 1958, Bias and confidence in not quite large samples.
     """
@@ -304,20 +347,23 @@ def jackknife(rule: Measure, sums_of: Mapping[StepStatistic, Floats]) -> Jackkni
 
 
 def formula(rule: Measure, sums_of: Mapping[StepStatistic, Floats]) -> Floats:
-    """Return a measure computed from the sums and counts of its means.
+    """Return the value of a measure from the sums and counts of its means.
 
     Args:
-        rule: the measure.
-        sums_of: sums and counts [rows, 2] of each of its means.
+        rule: The measure.
+        sums_of: The sums and counts of each of its means, [rows, 2]; the formula is computed for each row.
 
     Returns:
-        An array [rows].
+        Values, [rows].
     """
     names = {node: f"mean{i}" for i, node in enumerate(sums_of)}
     numbers: dict[str, Floats] = {}
 
     def value(expression: Expression) -> Floats:
+        """Return the value of an expression over means and `let` definitions, [rows]."""
+
         def put(node: Node) -> Node | None:
+            """Return a mean or a named number as a feature of an artificial response `z` that has the rows' numbers."""
             if isinstance(node, StepStatistic):
                 return Attribute(of="z", field=names[node])
             return Attribute(of="z", field=node.name) if isinstance(node, Variable) else None
@@ -327,9 +373,9 @@ def formula(rule: Measure, sums_of: Mapping[StepStatistic, Floats]) -> Floats:
         inputs = RewardInputs(("",) * len(ones), ones, ones, ones[:, :, None], ones[:, :, None] > 0, features)
         return measure_each(rewrite(expression, put), "z", inputs, {})[:, 0]
 
-    # What a mean is of nothing may hold other means, which come after it.
+    # The `empty` value of a mean may contain other means, which come later in the order.
     for node, pairs in reversed(list(sums_of.items())):
-        # A count that is nothing but rounding is none: what is left of sums of shares.
+        # A count below 1e-9 is 0 with the rounding of a sum of shares.
         nonzero = pairs[:, 1] > 1e-9
         empty = np.nan if node.empty is None or nonzero.all() else value(node.empty)
         numbers[names[node]] = np.where(nonzero, pairs[:, 0] / np.where(nonzero, pairs[:, 1], 1), empty)
@@ -341,41 +387,44 @@ def formula(rule: Measure, sums_of: Mapping[StepStatistic, Floats]) -> Floats:
 def summarise(
     rule: Measure,
     cells: Mapping[str, JackknifedMeasure] | None,
-    start: Mapping[str, JackknifedMeasure] | None,
+    baseline: Mapping[str, JackknifedMeasure] | None,
     confidence: float,
 ) -> Iterator[tuple[str, dict[str, float | None]]]:
-    """Yield the row of each benchmark and of their mean, with the value and its difference from the baseline.
+    """Yield the rows of a measure for each benchmark and for their mean.
 
     Args:
-        rule: the measure.
-        cells: the arm's jackknifed values by benchmark, or None.
-        start: the baseline's, or None if the arm is not compared.
-        confidence: the coverage of intervals, as 0.95.
+        rule: The measure.
+        cells: The arm's jackknifed measure by benchmark, or None if it has no value.
+        baseline: The baseline's jackknifed measure, or None if the arm is not compared.
+        confidence: The coverage of intervals, e.g. 0.95.
+
+    Yields:
+        The benchmark, and the value with its interval and its difference from the baseline's value.
     """
     if cells is None:
         return
     for benchmark, names in {**{name: (name,) for name in cells}, MEAN: tuple(cells)}.items():
         parts = {name: cells[name] for name in names}
-        own, spread = _measure_interval(rule, parts, confidence)
-        if not np.isfinite(own.value):
+        value, spread = _measure_interval(rule, parts, confidence)
+        if not np.isfinite(value.value):
             continue
-        row: dict[str, float | None] = {"value": own.value, "low": own.low, "high": own.high}
-        if start is not None and all(
-            name in start and start[name].cells.shape == cells[name].cells.shape for name in names
+        row: dict[str, float | None] = {"value": value.value, "low": value.low, "high": value.high}
+        if baseline is not None and all(
+            name in baseline and baseline[name].cells.shape == cells[name].cells.shape for name in names
         ):
-            other, of_other = _measure_interval(rule, {name: start[name] for name in names}, confidence)
-            paired = {name: cells[name].cells - start[name].cells for name in names}
+            base, base_spread = _measure_interval(rule, {name: baseline[name] for name in names}, confidence)
+            paired = {name: cells[name].cells - baseline[name].cells for name in names}
             if _is_share(rule):
-                of_both = spread_of(paired)
-                change = subtract_intervals(own, other, _correlation(spread, of_other, of_both))
+                pair_spread = spread_of(paired)
+                change = subtract_intervals(value, base, _correlation(spread, base_spread, pair_spread))
             else:
-                change = _centre(interval(paired, confidence), own.value - other.value)
+                change = _centre(interval(paired, confidence), value.value - base.value)
             row |= {"change": change.value, "change_low": change.low, "change_high": change.high}
         yield benchmark, row
 
 
 def _is_share(rule: Measure) -> bool:
-    """Return whether a measure is a single mean of responses with a finite range."""
+    """Return whether a measure is a single mean with a finite range, such as a share of responses."""
     means = {node for node in walk(rule) if isinstance(node, StepStatistic)}
     return len(means) == 1 and rule.low is not None and rule.high is not None and rule.low < rule.high
 
@@ -383,7 +432,7 @@ def _is_share(rule: Measure) -> bool:
 def _measure_interval(
     rule: Measure, cells: Mapping[str, JackknifedMeasure], confidence: float
 ) -> tuple[Interval, Spread | None]:
-    """Return a measure's mean over benchmarks with an interval within its range, and the spread of its cells."""
+    """Return a measure's mean over benchmarks, with an interval within its range, and the spread of its cells."""
     pseudo = {name: cell.cells for name, cell in cells.items()}
     spread = spread_of(pseudo)
     centred = _centre(interval(pseudo, confidence), float(np.mean([cell.value for cell in cells.values()])))
@@ -395,7 +444,11 @@ def _measure_interval(
 
 
 def _correlation(first: Spread | None, second: Spread | None, both: Spread | None) -> float:
-    """Return the correlation of two means from their variances and that of their difference; 0 if either has no variance."""
+    """Return the correlation of two means from their variances and the variance of their difference.
+
+    The arguments have the variances of the first mean, the second mean, and their difference. The result is 0 if a mean
+    has no variance.
+    """
     if first is None or second is None or both is None or min(first.variance, second.variance) <= 0:
         return 0.0
     shared = first.variance + second.variance - both.variance
@@ -403,8 +456,8 @@ def _correlation(first: Spread | None, second: Spread | None, both: Spread | Non
 
 
 def _centre(bounds: Interval, value: float) -> Interval:
-    """Return an interval of pseudo-values about the value itself."""
+    """Return an interval of the same width around `value`, which the mean of pseudo-values may miss."""
     if bounds.low is None or bounds.high is None or not np.isfinite([bounds.low, bounds.high]).all():
         return Interval(value)
-    reach = (bounds.high - bounds.low) / 2
-    return Interval(value, value - reach, value + reach)
+    half_width = (bounds.high - bounds.low) / 2
+    return Interval(value, value - half_width, value + half_width)

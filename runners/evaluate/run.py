@@ -58,23 +58,23 @@ from runners.rollout.questions import (
 )
 
 CHUNK = 256
-"""Responses generated and graded at a time: what is in memory, and what an interruption can cost. Part of the result
-only as far as arithmetic differs between batches, which is why no machine chooses its own."""
+"""The number of responses that are generated and graded together, which an interruption may lose. It is the same on all
+machines, because rounding differs between batches."""
 
 SERVED_CHUNK = 16
-"""The same of a model behind an address: its responses do not depend on what is asked beside them, and may be paid for."""
+"""The same for a model at an address, whose responses do not depend on the batch and may cost money."""
 
 PER_SERVER = 4
-"""Chunks that a server is asked at once: four times what it decodes together, so that its last responses, which leave it
-half idle, are a small part. An interruption costs so much."""
+"""The number of chunks that a server gets at once: about four times its batch, so that it is idle only for a small share of
+the time at the end. An interruption loses these chunks."""
 
 EXAMPLE_QUESTIONS = 8
-"""Questions of each benchmark whose first sample is kept with its cuts, for reading."""
+"""The number of questions of each benchmark whose first sample is stored with its cuts, for reading."""
 
 
 @dataclass(frozen=True, slots=True)
 class EvaluationWork:
-    """The work of an evaluation or sampling task, and the tables that are made of each chunk."""
+    """The work of an evaluation or sampling task, and the function that makes the tables of a chunk."""
 
     gradings: Mapping[str, Grading]  # how answers are graded, by benchmark
     rollout: Sampling  # how responses are sampled
@@ -91,12 +91,12 @@ class EvaluationWork:
         return self.samples if self.texts is None else len(self.texts[question.benchmark, question.id])
 
     def cuts(self, response: Generation) -> tuple[int, ...]:
-        """Return the cuts in tokens at which answers are forced out of a response."""
+        """Return the cuts in tokens at which answers are forced in a response."""
         return tuple(cuts_below(self.grid, len(response.tokens))) if self.forcing is not None else ()
 
 
 def evaluate(job: Job) -> None:
-    """Sample responses to every benchmark, force answers over the grid, grade, and write the tables of an evaluation."""
+    """Sample responses to every benchmark, force answers at the budgets of the grid, grade, and write the tables."""
     suite: Suite = job.task.work["suite"]
     model: Model = job.task.work["model"]
     seed = evaluation_seed(job.task.work)
@@ -109,6 +109,7 @@ def evaluate(job: Job) -> None:
     )
 
     def tables(graded: Sequence[GradedRollout], text: Text) -> Tables:
+        """Return the tables of a chunk: samples, forced answers, and examples."""
         forced, examples = forced_rows(graded, suite.grid, text, example_ids)
         samples = sample_rows(graded, text)
         if suite.wordings:
@@ -145,13 +146,13 @@ def evaluate(job: Job) -> None:
 
 
 def evaluation_seed(work: Mapping[str, Any]) -> int:
-    """Return the seed of an evaluation's draws: the suite's, or a derived seed for each replicate."""
+    """Return the seed of an evaluation: the suite's seed, or a seed that is derived from it for each replicate."""
     seed: int = work["seed"]
     return derive_seed(seed, "replicate", work["replicate"]) if "replicate" in work else seed
 
 
 def sample(job: Job) -> None:
-    """Sample graded responses to a data set's questions, each asked once however many worked solutions it has."""
+    """Sample graded responses to the questions of a data set, and write `samples.parquet`; each question is used once."""
     work = job.task.work
     model: Model = work["model"]
     gradings = {"": work["grading"]}
@@ -161,6 +162,7 @@ def sample(job: Job) -> None:
     tokenizer = load_tokenizer(job.inputs["start"] / "checkpoint") if "thinking" in work else None
 
     def tables(graded: Sequence[GradedRollout], text: Text) -> Tables:
+        """Return the table of a chunk's samples, with the number of thinking tokens if a reward needs it."""
         samples = sample_rows(graded, text).drop("benchmark")
         if tokenizer is not None:
             pairs = [(result.rollout.request.prompt, result.rollout.response) for result in graded]
@@ -174,18 +176,22 @@ def sample(job: Job) -> None:
 
 
 def met_by(job: Job, model: Model) -> list[str]:
-    """Return the ids of the questions that the steps of a training draw, in the order of their first draw."""
+    """Return the ids of the questions that a training will draw, in the order of their first draw."""
     rule = job.task.work["met"]
     tokenizer = load_tokenizer(job.inputs["start"] / "checkpoint")
     questions = render_questions(read_questions(job.inputs["data"], ""), model.prompt, tokenizer)
-    # A question that is too long for the training's prompts is drawn by no step.
+    # Training leaves out questions that are too long for its prompts.
     ids = [question.id for question in questions if len(question.prompt) <= int(rule["max_prompt"])]
     seed = derive_seed(int(rule["seed"]), "stage", int(rule["index"]))
     return list(dict.fromkeys(ids[i] for i in questions_seen(seed, rule["draws"], rule["prompts"], len(ids))))
 
 
 def read_questions(folder: Path, benchmark: str) -> list[PromptedQuestion]:
-    """Return the questions of a `data` artifact, in their order. Raises E0704 if there are no questions."""
+    """Return the questions of a `data` task's result in their order.
+
+    Raises:
+        Problem: E0704, if there are no questions.
+    """
     questions = questions_of(read_table(folder), benchmark)
     if not questions:
         raise problem(
@@ -195,7 +201,7 @@ def read_questions(folder: Path, benchmark: str) -> list[PromptedQuestion]:
 
 
 def _read_benchmark(job: Job, suite: Suite, name: str) -> list[PromptedQuestion]:
-    """Return a benchmark's questions, each with the index of its wording if the suite has several."""
+    """Return a benchmark's questions, with the index of their wordings as a feature if the suite has wordings."""
     questions = once(read_questions(job.inputs[f"data:{name}"], name))
     if not suite.wordings:
         return questions
@@ -205,29 +211,41 @@ def _read_benchmark(job: Job, suite: Suite, name: str) -> list[PromptedQuestion]
 
 
 def once(questions: list[PromptedQuestion]) -> list[PromptedQuestion]:
-    """Return a benchmark's questions. Raises E0705 for a duplicate: curves count rows, and scores count questions."""
-    more = len(questions) - len({question.id for question in questions})
-    if more:
+    """Return a benchmark's questions unchanged, after checking that no question occurs twice.
+
+    Curves average over rows and scores over questions, so duplicates would make them disagree.
+
+    Raises:
+        Problem: E0705, if a question occurs twice.
+    """
+    num_duplicates = len(questions) - len({question.id for question in questions})
+    if num_duplicates:
         raise problem(
             "E0705",
-            f"{more} of {len(questions)} questions of a benchmark are duplicates",
+            f"{num_duplicates} of {len(questions)} questions of a benchmark are duplicates",
             where=questions[0].benchmark,
-            help="evaluate on questions without worked solutions: with them one may stand in several rows",
+            help="evaluate on questions without worked solutions, which give a question several rows",
         )
     return questions
 
 
 def chunked(
-    questions: Sequence[PromptedQuestion], samples: int, count: int = CHUNK
+    questions: Sequence[PromptedQuestion], samples: int, responses: int = CHUNK
 ) -> list[list[PromptedQuestion]]:
-    """Return questions in chunks of about `count` responses; all samples of a question are in the same chunk."""
-    size = max(1, count // samples)
+    """Split questions into chunks of about `responses` responses; all samples of a question are in the same chunk.
+
+    Args:
+        questions: The questions.
+        samples: The number of responses to each question.
+        responses: The number of responses of a chunk.
+    """
+    size = max(1, responses // samples)
     return [list(questions[start : start + size]) for start in range(0, len(questions), size)]
 
 
 @dataclass(frozen=True, slots=True)
 class Responder:
-    """A checkpoint with its engine and the wordings of its questions, and the grader of each benchmark."""
+    """An opened checkpoint with its engine, the wordings of questions, and the grader of each benchmark."""
 
     generator: Generator
     model: Model
@@ -240,9 +258,20 @@ class Responder:
 
 
 def open_responder(
-    job: Job, model: Model, questions: Sequence[PromptedQuestion], plan: EvaluationWork, opened: ExitStack
+    job: Job, model: Model, questions: Sequence[PromptedQuestion], plan: EvaluationWork, stack: ExitStack
 ) -> Responder:
-    """Open a task's checkpoint in its engine; engine and verifiers close with `opened`. Raises what `open_engine` does."""
+    """Open a task's checkpoint in an engine, and the verifiers of its benchmarks.
+
+    Args:
+        job: The job.
+        model: The model's declaration.
+        questions: All questions, whose longest prompt sets the engine's limit.
+        plan: The work of the task.
+        stack: The stack that closes engine and verifiers.
+
+    Raises:
+        Problem: As `open_engine`, and E0815, if the tokenizer cannot write the forcing text.
+    """
     checkpoint, resources = job.inputs["start"] / "checkpoint", job.resources
     tokenizer = load_tokenizer(checkpoint)
     stop = stop_tokens(tokenizer, checkpoint)
@@ -253,12 +282,12 @@ def open_responder(
     verifiers: dict[tuple[Comparison, float], Verifier] = {}
     graders = {}
     for name, grading in plan.gradings.items():
-        kind = grading.verifier, grading.tolerance
-        if kind not in verifiers:
-            verifiers[kind] = open_verifier(*kind, job.folder, resources)
-            opened.callback(verifiers[kind].close)
+        comparison = grading.verifier, grading.tolerance
+        if comparison not in verifiers:
+            verifiers[comparison] = open_verifier(*comparison, job.folder, resources)
+            stack.callback(verifiers[comparison].close)
         thinking = thinking_of(model, grading)
-        graders[name] = Grader(verifiers[kind], tokenizer, stop, grading.answer, plan.forcing, thinking)
+        graders[name] = Grader(verifiers[comparison], tokenizer, stop, grading.answer, plan.forcing, thinking)
     longest = None
     if resources.engine != "embedded":
         prompts = (len(_prompt(model, plan.wordings, question, tokenizer)) for question in questions)
@@ -268,33 +297,36 @@ def open_responder(
         require_own_tokens(job, plan.texts, tokenizer)
     engine: Engine
     if isinstance(model.source, ServedModel):
-        limits = Limits(longest or model.context, _words(tokenizer, checkpoint))
+        limits = Limits(longest or model.context, _token_bound(tokenizer, checkpoint))
         decode = partial(tokenizer.decode, skip_special_tokens=False)
-        alike = partial(reads_alike, tokenizer)
+        same_controls = partial(reads_alike, tokenizer)
         engine = ServedEngine(
             model.source,
             lambda text: encode_traces(tokenizer, [text])[0],
             decode,
             limits,
             job.work / PLACE,
-            alike,
+            same_controls,
         )
     else:
         engine = open_engine(checkpoint, resources, longest, job.work / PLACE, None, model.precision)
-    opened.callback(engine.close)
+    stack.callback(engine.close)
     sampling = sampling_of(plan.rollout, stop, logprobs=False)
     generator = Generator(engine, tokenizer, sampling, plan.forcing, phases)
     return Responder(generator, model, graders, plan.wordings)
 
 
-def _words(tokenizer: Any, checkpoint: Path) -> int:
-    """Return a bound on token ids: the size of the tokenizer, or the config's vocabulary if that is larger."""
+def _token_bound(tokenizer: Any, checkpoint: Path) -> int:
+    """Return a bound on token ids: the size of the tokenizer, or the config's vocabulary if it is larger."""
     config_size = load_config(checkpoint).vocab_size if (checkpoint / "config.json").is_file() else 0
     return max(len(tokenizer), config_size)
 
 
 def requests_of(responder: Responder, question: PromptedQuestion, samples: int, seed: int) -> list[Request]:
-    """Return a request for each sample; its random stream depends on seed, benchmark, question and sample alone."""
+    """Return a request for each sample of a question.
+
+    The random stream of a request depends on the seed, the benchmark, the question and the sample's index alone.
+    """
     prompt = _prompt(responder.model, responder.wordings, question, responder.generator.tokenizer)
     name = f"{question.benchmark}\0{question.id}"
     return [Request(prompt, derive_seed(seed, name, sample)) for sample in range(samples)]
@@ -303,6 +335,7 @@ def requests_of(responder: Responder, question: PromptedQuestion, samples: int, 
 def _prompt(
     model: Model, wordings: Sequence[Wording], question: PromptedQuestion, tokenizer: Any
 ) -> tuple[int, ...]:
+    """Return the token ids of a question's prompt, in its wording if the suite has wordings."""
     prompt = wordings[int(question.features["mode"])].over(model.prompt) if wordings else model.prompt
     return render_prompt(prompt, question.text, tokenizer)
 
@@ -311,11 +344,19 @@ def respond(
     responder: Responder,
     questions: Sequence[PromptedQuestion],
     plan: EvaluationWork,
-    arrived: Callable[[int, Rollout], None],
+    on_rollout: Callable[[int, Rollout], None],
 ) -> list[Rollout]:
-    """Return responses to questions, with the answers forced out of them.
+    """Return responses to questions, with forced answers at their cuts.
 
-    `arrived` gets each response that the engine reports early, with its index in the list, from any thread.
+    Args:
+        responder: The opened checkpoint.
+        questions: The questions.
+        plan: The work of the task.
+        on_rollout: Called from any thread with the index and the rollout of each response that the engine reports
+            early.
+
+    Returns:
+        The rollouts, question by question and sample by sample.
     """
     owners = [(question, number) for question in questions for number in range(plan.count(question))]
     requests = [
@@ -325,8 +366,9 @@ def respond(
     ]
 
     def ended(i: int, response: Generation, answers: Mapping[int, tuple[int, ...]]) -> None:
+        """Pass on a response that the engine reports early, with its forced answers by cut."""
         forced = tuple(ForcedTokens(cut, answers.get(cut, ())) for cut in plan.cuts(response))
-        arrived(i, Rollout(*owners[i], requests[i], response, forced))
+        on_rollout(i, Rollout(*owners[i], requests[i], response, forced))
 
     if plan.texts is None:
         responses = responder.generator.generate(requests, lambda _, response: plan.cuts(response), ended)
@@ -335,15 +377,15 @@ def respond(
         texts = [plan.texts[question.benchmark, question.id][number][:2] for question, number in owners]
         responses = [respond_again(*text, tokenizer, stop) for text in texts]
     forced = responder.generator.force(requests, responses, list(map(plan.cuts, responses)))
-    parts = zip(owners, requests, responses, forced, strict=True)
-    return [Rollout(*owner, request, response, tuple(cut)) for owner, request, response, cut in parts]
+    columns = zip(owners, requests, responses, forced, strict=True)
+    return [Rollout(*owner, request, response, tuple(cut)) for owner, request, response, cut in columns]
 
 
 def chunks_at_once(resources: Resources) -> int:
-    """Return how many chunks are generated together: a single chunk by the embedded engine, several by each server.
+    """Return how many chunks are generated together: one by the embedded engine, several per server.
 
-    A server takes a new request as soon as another ends, and its answers do not depend on the batch; the embedded engine's
-    last bits follow its batches, so that no machine chooses its batches.
+    A server starts a new request as soon as another request ends, and its results do not depend on the batch. The last
+    bits of the embedded engine's results do, so its batches are the same on all machines.
     """
     if resources.engine == "served":
         return PER_SERVER * CHUNK // SERVED_CHUNK
@@ -353,58 +395,69 @@ def chunks_at_once(resources: Resources) -> int:
 def work_through(
     job: Job, model: Model, questions: Sequence[PromptedQuestion], plan: EvaluationWork
 ) -> tuple[Chunks, int]:
-    """Generate, grade and store the missing chunks; return all chunks and their number.
+    """Generate, grade and store the chunks that are not stored yet; return all chunks and their number.
 
-    The checkpoint is loaded only if a chunk is missing. `chunks_at_once` says how many chunks are generated together.
-    Responses are graded as they end, if the engine reports them, and otherwise while the next call generates.
+    The checkpoint is opened only if a chunk is missing. Responses are graded as soon as the engine reports them, or
+    else while the next batch is generated.
+
+    Args:
+        job: The job.
+        model: The model's declaration.
+        questions: The questions.
+        plan: The work of the task.
     """
-    count = SERVED_CHUNK if job.resources.engine == "served" else CHUNK
-    chunks, parts = Chunks(job.work / f"chunks-{count}"), chunked(questions, plan.samples, count)
-    pending = [index for index in range(len(parts)) if not chunks.done(index)]
-    reporter = ProgressReporter(job, chunks, len(parts), frozenset(pending), plan.forcing is not None)
+    chunk_size = SERVED_CHUNK if job.resources.engine == "served" else CHUNK
+    chunks, contents = (
+        Chunks(job.work / f"chunks-{chunk_size}"),
+        chunked(questions, plan.samples, chunk_size),
+    )
+    pending = [index for index in range(len(contents)) if not chunks.done(index)]
+    reporter = ProgressReporter(job, chunks, len(contents), frozenset(pending), plan.forcing is not None)
     if not pending:
         reporter.report()
-        return chunks, len(parts)
+        return chunks, len(contents)
     size = chunks_at_once(job.resources)
     if plan.texts is not None:
-        # Nothing is kept before all of them are answered.
+        # With imported texts, a call stores its chunks only when all answers are forced.
         size = min(size, PER_SERVER)
     with ExitStack() as opened:
         responder = open_responder(job, model, questions, plan, opened)
         graders = GradingQueue(responder.grade)
-        # Whatever ends this: what was answered is graded and kept.
+        # Also after an error, grade and store the responses that have arrived.
         opened.callback(graders.close)
         text = next(iter(responder.graders.values())).text
 
         def keep(index: int, graded: Sequence[GradedRollout]) -> float:
+            """Store the tables of a chunk, and return the time in monotonic seconds."""
             chunks.put(index, plan.tables(graded, text))
             return time.monotonic()
 
         for batch in (pending[start : start + size] for start in range(0, len(pending), size)):
             groups = {
-                index: graders.expect(sum(map(plan.count, parts[index])), partial(keep, index))
+                index: graders.expect(sum(map(plan.count, contents[index])), partial(keep, index))
                 for index in batch
             }
             slots = [(group, slot) for group in groups.values() for slot in range(group.count)]
-            batch_questions = [question for index in batch for question in parts[index]]
-            rollouts = respond(responder, batch_questions, plan, partial(_arrive, graders, slots))
-            # What was asked before is graded by now, or is waited for: no more than two batches are held at once.
+            batch_questions = [question for index in batch for question in contents[index]]
+            rollouts = respond(responder, batch_questions, plan, partial(_add_early, graders, slots))
+            # This waits for the grading of the batch before, so that memory holds at most two batches.
             reporter.report()
             graders.add((*slot, rollout) for slot, rollout in zip(slots, rollouts, strict=True))
             reporter.grading |= {index: group.result for index, group in groups.items()}
         reporter.report()
-    return chunks, len(parts)
+    return chunks, len(contents)
 
 
-def _arrive(
-    graders: GradingQueue, slots: Sequence[tuple[RolloutGroup[float], int]], i: int, rollout: Rollout
+def _add_early(
+    graders: GradingQueue, slots: Sequence[tuple[RolloutGroup[float], int]], index: int, rollout: Rollout
 ) -> None:
-    graders.add([(*slots[i], rollout)])
+    """Add the rollout with index `index` to the grading queue, at its group and position in `slots`."""
+    graders.add([(*slots[index], rollout)])
 
 
 @dataclass(slots=True)
 class ProgressReporter:
-    """Progress over the chunks, in their order."""
+    """The progress of a task over its chunks, reported in their order."""
 
     job: Job  # hears of the progress
     chunks: Chunks  # the stored chunks
@@ -422,10 +475,10 @@ class ProgressReporter:
     unjudged: Counter[str] = field(default_factory=Counter)  # answers that were never judged, by reason
 
     def report(self) -> None:
-        """Report chunks in order up to the first that is not sampled yet; wait for a chunk that is being graded."""
+        """Report finished chunks in order, up to the first that is not generated yet; wait for chunks in grading."""
         while self.next < self.count and (self.next not in self.fresh or self.next in self.grading):
             if self.next in self.grading:
-                # Not the time of this report, which may come a whole batch later.
+                # The time of storing; this report may come a full batch later.
                 self.finished = self.grading.pop(self.next).result()
             samples = self.chunks.get(self.next, "samples", ("correct", "tokens", "unsettled"))
             self.right += float(samples["correct"].sum())
@@ -449,5 +502,5 @@ class ProgressReporter:
 
 
 def write_json(path: Path, value: Any) -> None:
-    """Write JSON as artifacts hold it: indented, finite numbers only."""
+    """Write JSON in the form of stored results: indented, with finite numbers only."""
     path.write_text(json.dumps(value, indent=1, allow_nan=False) + "\n", encoding="utf-8")

@@ -1,4 +1,4 @@
-"""Tables of evaluated responses: rows, curves and summaries, and chunks kept as work goes on."""
+"""Tables of evaluated responses: their rows, curves and summaries, and the chunks that are stored during the work."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from runners.rollout.grader import GradedRollout
 
 Tables = Mapping[str, pl.DataFrame]
 Text = Callable[[Sequence[int]], str]
-"""The text of a response's tokens, without its stop token."""
+"""A function from the token ids of a response to its text without the stop token."""
 
 SAMPLES = {
     "benchmark": pl.String,
@@ -53,7 +53,7 @@ EXAMPLES = {
 
 
 def sample_rows(graded: Sequence[GradedRollout], text: Text) -> pl.DataFrame:
-    """Return rows of `samples.parquet`."""
+    """Return the rows of `samples.parquet`, one per response."""
     rows = []
     for result in graded:
         question, response, (answer, verdict) = (
@@ -82,30 +82,30 @@ def sample_rows(graded: Sequence[GradedRollout], text: Text) -> pl.DataFrame:
 def forced_rows(
     graded: Sequence[GradedRollout], grid: Sequence[int], text: Text, example_ids: frozenset[tuple[str, str]]
 ) -> tuple[pl.DataFrame, pl.DataFrame]:
-    """Return rows of `forced.parquet` at every budget of the grid, and rows of `examples.parquet`.
+    """Return the rows of `forced.parquet`, one per response and budget, and of `examples.parquet`.
 
-    A response that is no longer than a budget has the verdict on its own answer there.
+    At a budget that is at least its length, a response has the verdict on its own answer.
 
     Args:
-        graded: graded responses.
-        grid: budgets in tokens.
-        text: decodes tokens.
-        example_ids: benchmark and id of each question whose first sample is an example.
+        graded: The graded responses.
+        grid: The budgets in tokens.
+        text: Decodes tokens.
+        example_ids: The benchmark and id of each question whose first sample is an example.
     """
     rows, examples = [], []
     for result in graded:
-        question, response, number = result.rollout.question, result.rollout.response, result.rollout.number
-        words = {forced.cut: forced.tokens for forced in result.rollout.forced}
+        question, response, sample = result.rollout.question, result.rollout.response, result.rollout.number
+        forced_tokens = {forced.cut: forced.tokens for forced in result.rollout.forced}
         for budget in grid:
             forced = budget in result.forced
             answer, verdict = result.forced.get(budget, result.answer)
-            keys = (question.benchmark, question.id, number, budget)
+            keys = (question.benchmark, question.id, sample, budget)
             verdict_columns = (answer.text or None, verdict.correct)
             rows.append((*keys, forced, *verdict_columns, verdict.unsettled if forced else None))
-            if number == 0 and keys[:2] in example_ids:
+            if sample == 0 and keys[:2] in example_ids:
                 characters = len(text(response.sequence(min(budget, len(response.tokens)))))
                 examples.append(
-                    (*keys, characters, text(words[budget]) if forced else None, *verdict_columns)
+                    (*keys, characters, text(forced_tokens[budget]) if forced else None, *verdict_columns)
                 )
     return (
         pl.DataFrame(rows, schema=FORCED, orient="row"),
@@ -117,14 +117,14 @@ MEAN = "mean"
 
 
 def curves(forced: Path, benchmarks: Sequence[str]) -> dict[str, dict[str, list[float]]]:
-    """Return J(L), the mean verdict on forced answers over questions and samples.
+    """Return the curve J(L) of each benchmark: the mean verdict on forced answers over questions and samples.
 
     Args:
         forced: `forced.parquet` of an evaluation.
-        benchmarks: names in the order of the result.
+        benchmarks: The benchmarks, in the order of the result.
 
     Returns:
-        `budgets` in tokens and `accuracy` (0 to 1) of each benchmark.
+        For each benchmark, `budgets` in tokens and `accuracy` (0 to 1).
     """
     frame = (
         pl.scan_parquet(forced, glob=False)
@@ -141,13 +141,19 @@ def curves(forced: Path, benchmarks: Sequence[str]) -> dict[str, dict[str, list[
 
 
 UNSETTLED = {"verifier_timeouts": "timeout", "verifier_failures": "failed"}
-"""Counts of answers that were never judged, and so count as wrong, by what stopped the verifier."""
+"""The columns of counts of answers that were not judged, and so count as wrong, with the verifier's reason for each."""
 
 
 def summary(samples: Path, forced: Path, benchmarks: Sequence[str]) -> dict[str, dict[str, Any]]:
-    """Return each benchmark's accuracy, mean length in tokens, unfinished share and counts; `mean` averages them.
+    """Return each benchmark's accuracy, mean length in tokens, share of unfinished responses, and counts.
 
-    Answers that were never judged are counted, forced or not.
+    Args:
+        samples: `samples.parquet` of an evaluation.
+        forced: `forced.parquet` of the evaluation.
+        benchmarks: The benchmarks, in the order of the result.
+
+    Returns:
+        The numbers by benchmark, and those of `mean`: averages over benchmarks, and sums of counts.
     """
     frame = (
         pl.scan_parquet(samples, glob=False)
@@ -162,7 +168,7 @@ def summary(samples: Path, forced: Path, benchmarks: Sequence[str]) -> dict[str,
         .collect(engine="streaming")
     )
     rows = {row.pop("benchmark"): row for row in frame.to_dicts()}
-    unsettled = _unsettled((samples, forced))
+    unsettled = _count_unjudged((samples, forced))
     by_benchmark: dict[str, dict[str, Any]] = {
         name: rows[name] | {key: unsettled.get((name, why), 0) for key, why in UNSETTLED.items()}
         for name in benchmarks
@@ -178,12 +184,12 @@ def summary(samples: Path, forced: Path, benchmarks: Sequence[str]) -> dict[str,
     return by_benchmark
 
 
-def _unsettled(files: Sequence[Path]) -> dict[tuple[str, str], int]:
-    """Return how many answers of a benchmark were never judged, by the reason."""
+def _count_unjudged(files: Sequence[Path]) -> dict[tuple[str, str], int]:
+    """Return how many answers in the files were not judged, by benchmark and kind of failure."""
     rows = [
         pl.scan_parquet(file, glob=False)
         .filter(pl.col("unsettled").is_not_null())
-        # What comes after it is the reason.
+        # The first word is the kind of failure.
         .group_by("benchmark", pl.col("unsettled").str.extract(r"^(\w+)"))
         .len()
         .collect(engine="streaming")
@@ -194,20 +200,21 @@ def _unsettled(files: Sequence[Path]) -> dict[tuple[str, str], int]:
 
 
 class Chunks:
-    """Chunks of a task's tables, kept in its work folder."""
+    """The chunks of a task's tables, stored in a folder."""
 
     def __init__(self, folder: Path) -> None:
+        """Open the folder, and remove chunks that were not completed."""
         self._folder = folder
         folder.mkdir(parents=True, exist_ok=True)
         for unfinished in folder.glob("*.part"):
             shutil.rmtree(unfinished)
 
     def done(self, index: int) -> bool:
-        """Return whether a chunk is complete."""
+        """Return whether a chunk is stored."""
         return self._path(index).is_dir()
 
     def put(self, index: int, tables: Mapping[str, pl.DataFrame]) -> None:
-        """Store a chunk's tables: written to the disk under another name, then renamed at once."""
+        """Store the tables of a chunk atomically: they are written under another name, which is then changed."""
         folder = self._folder / f"{index:07d}.part"
         folder.mkdir()
         for name, frame in tables.items():
@@ -222,9 +229,10 @@ class Chunks:
         return pl.read_parquet(self._path(index) / f"{table}.parquet", columns=list(columns), glob=False)
 
     def join(self, count: int, table: str, path: Path) -> None:
-        """Write a table of the chunks 0 … count - 1 in their order to a single file, without holding it in memory."""
-        parts = [self._path(index) / f"{table}.parquet" for index in range(count)]
-        pl.scan_parquet(parts, glob=False).sink_parquet(path, maintain_order=True)
+        """Write a table of the chunks 0 … count - 1 in their order to a single file, without loading it into memory."""
+        files = [self._path(index) / f"{table}.parquet" for index in range(count)]
+        pl.scan_parquet(files, glob=False).sink_parquet(path, maintain_order=True)
 
     def _path(self, index: int) -> Path:
+        """Return the folder of a stored chunk."""
         return self._folder / f"{index:07d}"

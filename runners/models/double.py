@@ -37,24 +37,9 @@ NUM_TOKENS = 32
 LOGIT_GAP = 20.0
 """The difference between the logits of tokens that a double writes and those of other tokens."""
 TEXTS = (
-    "\n\n",
-    "Wait",
-    "\\boxed{",
-    "}",
-    "</think>",
-    "0",
-    "1",
-    "2",
-    "3",
-    "4",
-    "5",
-    "6",
-    "7",
-    "8",
-    "9",
-    " = ",
-    ".",
-)
+    "\n\n", "Wait", "\\boxed{", "}", "</think>", "0", "1", "2", "3", "4", "5", "6", "7", "8", "9", " = ", ".",
+)  # fmt: skip
+"""Texts whose tokens a double writes, so that some responses have thinking, boxes and numbers."""
 CHAT = (
     "{% for message in messages %}<|im_start|>{{ message['role'] }}\n{{ message['content'] }}<|im_end|>\n{% endfor %}"
     "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"

@@ -1,7 +1,7 @@
-"""Judge programs by tests: outputs and results are compared here, and asserts run beside the program.
+"""Judge programs by tests: this process compares outputs and results; tests in Python run in the program's process.
 
-A program runs in a confined process that has no expected output and no result. What it says is plain data within bounds, and
-nothing of it is called, hashed or built into more than that. Tests in Python run in the program's process.
+A program runs in a confined process, which does not get the expected outputs and results. The program's output is read as
+plain data of limited size, and is never called or hashed.
 """
 
 from __future__ import annotations
@@ -20,24 +20,30 @@ from runners.sandbox.workers import PROGRAMS, Worker, WorkerDied, WorkerPool, wa
 
 WORKER = Path(__file__).with_name("worker.py")
 LONGEST_LINE = 16 * LONGEST_REPLY
-"""Bytes of what a process says at once: a program's output, every character of which may be escaped."""
+"""The largest size of a reply in bytes: a program's output, each character of which may be escaped."""
 
-LOST = "its process ended twice, or said more than any may"
+LOST = "its process was killed twice, or its output was too long"
 
 
 @dataclass(frozen=True, slots=True)
 class ProgramLimits:
-    """The limits of an answer: processor time of all its tests together, and a process's memory."""
+    """The limits of a program: processor seconds of all tests together, and mebibytes of memory of its process."""
 
     seconds: float
     memory_mib: int
 
 
 class ProgramJudge(WorkerPool):
-    """A judge of up to `workers` answers at a time; a program that another process ended is judged once more."""
+    """A judge of up to `workers` programs at a time; a program whose process was killed is judged once more."""
 
     def __init__(self, limits: ProgramLimits, tolerance: float, workers: int = 1) -> None:
-        """Set the limits; `tolerance` bounds the distance of decimals, as a share of the expected number."""
+        """Set the limits.
+
+        Args:
+            limits: The limits of a program.
+            tolerance: The largest distance of decimals, as a share of the expected number.
+            workers: The number of processes.
+        """
         self._limits, self._tolerance = limits, tolerance
         super().__init__(
             *(workers, WORKER, str(limits.memory_mib)),
@@ -49,9 +55,13 @@ class ProgramJudge(WorkerPool):
         )
 
     def judge(self, programs: Sequence[tuple[str, TestCases]]) -> list[str]:
-        """Return the outcome of each answer's program: `right`, `wrong`, `timeout`, or why it could not be judged.
+        """Return the outcome of each program: `right`, `wrong`, `timeout`, or why it could not be judged.
 
-        Raises E0741 or E0742 if no process can run it.
+        Args:
+            programs: Pairs of a program's text and its tests.
+
+        Raises:
+            Problem: E0741 or E0742, if no process can run programs.
         """
         return self.map(self._judge, programs, lambda death: "timeout" if death.late else LOST)
 
@@ -72,9 +82,10 @@ class ProgramJudge(WorkerPool):
             reply = self._ask(worker, self._limits.seconds, program=text, tests=tests.text, entry=tests.entry)
             return "right" if reply == {"ended": "done", "output": "passed"} else _outcome_of(reply)
         except Undecodable as failure:
-            return f"what its program says cannot be read: {failure}"
+            return f"its program's output cannot be read: {failure}"
 
     def _judge_outputs(self, worker: Worker, text: str, tests: Inputs) -> str:
+        """Return the outcome of a program that is run once for each input, within one limit of time."""
         remaining = self._limits.seconds
         for input_text, expected in tests.pairs:
             reply = self._ask(worker, max(remaining, 0.01), program=text, input=input_text)
@@ -86,6 +97,16 @@ class ProgramJudge(WorkerPool):
         return "right"
 
     def _ask(self, worker: Worker, seconds: float, **request: object) -> dict[str, Any]:
+        """Send a request of `programs/worker.py` to a worker, and return its reply.
+
+        Args:
+            worker: The worker.
+            seconds: The limit on the program's processor time.
+            **request: The fields of the request.
+
+        Raises:
+            WorkerDied: The program's process was killed from outside.
+        """
         reply = worker.ask({**request, "seconds": seconds}, wall_seconds(seconds))
         if reply["ended"] == "lost":
             raise WorkerDied(status=-signal.SIGKILL)
@@ -95,6 +116,7 @@ class ProgramJudge(WorkerPool):
 
 
 def _outcome_of(reply: dict[str, Any]) -> str:
+    """Return the outcome of a program that is not right."""
     return "timeout" if reply["ended"] == "timeout" else "wrong"
 
 
@@ -102,27 +124,27 @@ def same_output(expected_text: str, printed: str, tolerance: float) -> bool:
     """Return whether two outputs are equal line by line and word by word.
 
     Args:
-        expected_text: the expected output.
-        printed: the program's output.
-        tolerance: for words that are numbers with decimals, the greatest distance as a share of the expected number.
+        expected_text: The expected output.
+        printed: The program's output.
+        tolerance: For words that are numbers with decimals, the largest distance as a share of the expected number.
     """
     if len(printed.encode("utf-8", "replace")) > LONGEST_REPLY:
         return False
-    expected, actual = _lines(expected_text), _lines(printed)
-    return len(expected) == len(actual) and all(
+    expected_lines, printed_lines = _lines(expected_text), _lines(printed)
+    return len(expected_lines) == len(printed_lines) and all(
         len(line) == len(other)
         and all(_same_word(*words, tolerance) for words in zip(line, other, strict=True))
-        for line, other in zip(expected, actual, strict=True)
+        for line, other in zip(expected_lines, printed_lines, strict=True)
     )
 
 
 def same_value(expected: Any, value: Any, tolerance: float) -> bool:
-    """Return whether two JSON values are equal, with 1 equal to 1.0.
+    """Return whether two JSON values are equal; 1 equals 1.0.
 
     Args:
-        expected: the expected value.
-        value: the function's value.
-        tolerance: the greatest distance of decimals, as a share of the expected number.
+        expected: The expected value.
+        value: The function's value.
+        tolerance: The largest distance of decimals, as a share of the expected number.
     """
     if isinstance(expected, bool) or expected is None or isinstance(value, bool):
         return value is expected
@@ -140,6 +162,7 @@ def same_value(expected: Any, value: Any, tolerance: float) -> bool:
 
 
 def _lines(text: str) -> list[list[str]]:
+    """Return the words of each line of a text, without empty lines at the end."""
     lines = [line.split() for line in text.split("\n")]
     while lines and not lines[-1]:
         lines.pop()
@@ -147,6 +170,7 @@ def _lines(text: str) -> list[list[str]]:
 
 
 def _same_word(expected: str, word: str, tolerance: float) -> bool:
+    """Return whether a word equals the expected word, or is close to it if that is a number with decimals."""
     if expected == word:
         return True
     if "." not in expected and "e" not in expected.lower():
@@ -158,6 +182,7 @@ def _same_word(expected: str, word: str, tolerance: float) -> bool:
 
 
 def _near(target: float, value: float, tolerance: float) -> bool:
+    """Return whether a number equals an expected integer, or is within the relative tolerance of an expected decimal."""
     if isinstance(target, int):
         return target == value
     try:

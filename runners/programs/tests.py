@@ -1,15 +1,15 @@
-"""Read the tests of a question, in the shapes that published sets of code questions have them.
+"""Read the tests of a question, in the forms of published data sets of code questions.
 
-| shape | of | what it is |
+| form | data set | content |
 | --- | --- | --- |
-| `{"inputs": […], "outputs": […]}` | APPS, TACO | what a program reads and has to print |
-| the same with `"fn_name"` | APPS, TACO | arguments of a function, and what it has to return |
-| `[{"input", "output", "testtype"}, …]` | LiveCodeBench | the same two, by `testtype` |
+| `{"inputs": […], "outputs": […]}` | APPS, TACO | the standard inputs of a program, and its expected outputs |
+| the same with `"fn_name"` | APPS, TACO | the arguments of a function, and its expected results |
+| `[{"input", "output", "testtype"}, …]` | LiveCodeBench | one of the two forms above, by `testtype` |
 | statements, one text or several | MBPP | `assert f(1) == 2` |
-| a text that defines `check` | HumanEval | called with the function that `entry_point` names |
-| a text that defines `test_…` | pytest's | called one after another; `solution` is the answer as a module |
+| a text that defines `check` | HumanEval | `check` is called with the function that `entry_point` names |
+| a text that defines `test_…` | pytest | the functions are called in order; `solution` is the answer as a module |
 
-Nothing here runs any of it.
+This module does not run tests.
 """
 
 from __future__ import annotations
@@ -23,13 +23,15 @@ from typing import Any
 from runners.sandbox.untrusted import Undecodable, decoded
 
 LONGEST_TESTS = 2**26
-"""Bytes of the tests or the metadata of a question."""
+"""The largest size in bytes of the tests or the metadata of a question."""
 _NAMES = ("entry_point", "fn_name", "func_name")
+"""The keys of metadata or tests that name the function to call."""
 _SETUPS = ("test_imports", "test_setup_code")
+"""The keys of metadata with statements to run before the tests."""
 
 
 class Unreadable(Exception):
-    """Tests that have none of the shapes, with the reason."""
+    """Tests in none of the known forms, with the reason."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +43,7 @@ class Inputs:
 
 @dataclass(frozen=True, slots=True)
 class Calls:
-    """Pairs of a function's arguments and its expected result; without a `name` the answer's last function is called."""
+    """Pairs of a function's arguments and its expected result; an empty `name` means the answer's last function."""
 
     name: str
     pairs: tuple[tuple[list[Any], Any], ...]
@@ -49,7 +51,10 @@ class Calls:
 
 @dataclass(frozen=True, slots=True)
 class Script:
-    """Python that ends without an error if the answer is right; `entry` names the function that its `check` gets."""
+    """Python that ends without an error if the answer is right.
+
+    `entry` names the function that is passed to the script's `check`, if it defines one.
+    """
 
     text: str
     entry: str = ""
@@ -60,59 +65,70 @@ TestCases = Inputs | Calls | Script
 
 @lru_cache(maxsize=256)
 def read_tests(references: tuple[str, ...], meta: str = "") -> TestCases:
-    """Return the tests in a question's reference; `meta` (JSON) may name a function and statements to run before.
+    """Return the tests of a question.
 
-    Raises Unreadable.
+    Args:
+        references: The reference answers of the question: the tests.
+        meta: The question's metadata as JSON, which may name the function to call and statements to run before the
+            tests.
+
+    Raises:
+        Unreadable: The tests have none of the known forms.
     """
-    facts = _facts(meta)
+    facts = _read_facts(meta)
     name = next((str(facts[key]) for key in _NAMES if facts.get(key)), "")
     try:
         content = decoded(references[0], LONGEST_TESTS) if len(references) == 1 else None
     except Undecodable:
         content = None
     if content is None:
-        return _script(references, facts, name)
+        return _read_script(references, facts, name)
     match content:
-        case {"inputs": list(inputs), "outputs": list(outputs), **more}:
+        case {"inputs": list(inputs), "outputs": list(outputs), **settings}:
             if len(inputs) != len(outputs):
                 raise Unreadable(f"there are {len(inputs)} inputs and {len(outputs)} outputs")
-            function = next((str(more[key]) for key in _NAMES if more.get(key)), name)
+            function = next((str(settings[key]) for key in _NAMES if settings.get(key)), name)
             pairs = list(zip(inputs, outputs, strict=True))
-            read: Inputs | Calls = _calls(function, pairs) if function else _inputs(pairs)
+            tests: Inputs | Calls = _read_calls(function, pairs) if function else _read_inputs(pairs)
         case [{"input": _, "output": _}, *_]:
-            pairs = [_pair(test) for test in content]
+            pairs = [_read_pair(test) for test in content]
             functional = any(test.get("testtype") == "functional" for test in content)
-            read = _calls(name, pairs) if functional else _inputs(pairs)
+            tests = _read_calls(name, pairs) if functional else _read_inputs(pairs)
         case _:
-            raise Unreadable("it is JSON, and neither inputs with outputs nor a list of such pairs")
-    if not read.pairs:
-        raise Unreadable("there are no tests in it")
-    return read
+            raise Unreadable("it is JSON, but neither inputs with outputs nor a list of pairs of both")
+    if not tests.pairs:
+        raise Unreadable("it has no tests")
+    return tests
 
 
-def _facts(meta: str) -> dict[str, Any]:
-    """Return the facts in the question's metadata, and those in its inner `metadata`, as LiveCodeBench has it."""
+def _read_facts(meta: str) -> dict[str, Any]:
+    """Return the values of a question's metadata, and of its inner `metadata`, as LiveCodeBench has it."""
     try:
         facts = decoded(meta, LONGEST_TESTS) if meta else {}
         inner = facts.get("metadata") if isinstance(facts, dict) else None
-        inside = decoded(inner, LONGEST_TESTS) if isinstance(inner, str) and inner else inner
+        inner_facts = decoded(inner, LONGEST_TESTS) if isinstance(inner, str) and inner else inner
     except Undecodable:
         return {}
-    return {**(inside if isinstance(inside, dict) else {}), **(facts if isinstance(facts, dict) else {})}
+    return {
+        **(inner_facts if isinstance(inner_facts, dict) else {}),
+        **(facts if isinstance(facts, dict) else {}),
+    }
 
 
-def _pair(test: Any) -> tuple[Any, Any]:
+def _read_pair(test: Any) -> tuple[Any, Any]:
+    """Return the input and the output of a test in LiveCodeBench's form."""
     if not isinstance(test, dict) or not {"input", "output"} <= test.keys():
-        raise Unreadable("one of the pairs has no `input` or no `output`")
+        raise Unreadable("a pair has no `input` or no `output`")
     return test["input"], test["output"]
 
 
-def _inputs(pairs: list[tuple[Any, Any]]) -> Inputs:
-    return Inputs(tuple((_lines(text), _lines(expected)) for text, expected in pairs))
+def _read_inputs(pairs: list[tuple[Any, Any]]) -> Inputs:
+    """Return pairs of a program's input and expected output, which may be lists of lines."""
+    return Inputs(tuple((_text_of(text), _text_of(expected)) for text, expected in pairs))
 
 
-def _lines(value: Any) -> str:
-    """Return a text, or a list of its lines."""
+def _text_of(value: Any) -> str:
+    """Return a text, or a list of lines as one text; raise Unreadable for other values."""
     if isinstance(value, list) and all(isinstance(line, str) for line in value):
         return "\n".join(value) + "\n"
     if not isinstance(value, str):
@@ -120,9 +136,17 @@ def _lines(value: Any) -> str:
     return value
 
 
-def _calls(name: str, pairs: list[tuple[Any, Any]]) -> Calls:
-    """Return pairs of arguments and result: lists and values, or texts with a JSON value on each line."""
-    read = []
+def _read_calls(name: str, pairs: list[tuple[Any, Any]]) -> Calls:
+    """Return the calls of a function, from pairs of arguments and expected result.
+
+    Args:
+        name: The name of the function; empty if unknown.
+        pairs: Lists of arguments and values, or texts with one JSON value per line.
+
+    Raises:
+        Unreadable: The arguments are no list, or a text is no JSON.
+    """
+    calls = []
     for arguments, expected in pairs:
         try:
             if isinstance(arguments, str):
@@ -132,17 +156,26 @@ def _calls(name: str, pairs: list[tuple[Any, Any]]) -> Calls:
             raise Unreadable("the arguments of a function, or its result, are no JSON") from None
         if not isinstance(arguments, list):
             raise Unreadable("the arguments of a function are no list")
-        read.append((arguments, expected))
-    return Calls(name, tuple(read))
+        calls.append((arguments, expected))
+    return Calls(name, tuple(calls))
 
 
-def _script(references: Sequence[str], facts: Mapping[str, Any], name: str) -> Script:
-    """Return tests in Python with the set-up that the metadata names. Raises Unreadable if they assert nothing."""
-    before: list[str] = []
+def _read_script(references: Sequence[str], facts: Mapping[str, Any], name: str) -> Script:
+    """Return tests in Python, with the statements to run before them.
+
+    Args:
+        references: The texts of the tests.
+        facts: The metadata, which may have statements to run before the tests.
+        name: The name of the function that `check` gets; empty if unknown.
+
+    Raises:
+        Unreadable: The tests do not parse, assert nothing, or lack the name that `check` needs.
+    """
+    setup_lines: list[str] = []
     for key in _SETUPS:
         setup = facts.get(key)
-        before += setup if isinstance(setup, list) else [setup] if isinstance(setup, str) else []
-    text = "\n".join([*before, *references])
+        setup_lines += setup if isinstance(setup, list) else [setup] if isinstance(setup, str) else []
+    text = "\n".join([*setup_lines, *references])
     try:
         tree = ast.parse(text)
     except (SyntaxError, ValueError, RecursionError, MemoryError) as failure:

@@ -1,4 +1,4 @@
-"""Data sets of reasoning-gym, and their entries as JSON that keeps tuples: some scorers read no lists in their place."""
+"""Data sets of reasoning-gym, and their entries as JSON that preserves tuples, because some scorers reject lists."""
 
 from __future__ import annotations
 
@@ -7,21 +7,31 @@ from importlib import import_module
 from typing import Any
 
 COMPOSITE = "composite"
-"""A task that is made of others: `datasets` are their names, weights and configurations."""
+"""A task that combines other tasks; its option `datasets` has their names, weights and configurations."""
 
 
 def create_dataset(task: str, size: int, seed: int, options: Mapping[str, Any]) -> Any:
-    """Return a data set with the options of a spec. Raises what the package raises for options that do not fit."""
+    """Return a data set of the package reasoning-gym.
+
+    Args:
+        task: The name of the task.
+        size: The number of questions.
+        seed: The seed of the questions.
+        options: The task's options in the spec.
+
+    Raises:
+        Exception: The package's exceptions for unsuitable options.
+    """
     gym: Any = import_module("reasoning_gym")
     config = dict(options)
     if task == COMPOSITE and isinstance(config.get("datasets"), list):
-        kind = import_module("reasoning_gym.composite").DatasetSpec
-        config["datasets"] = [kind(**{"weight": 1.0, "config": {}, **spec}) for spec in config["datasets"]]
+        cls = import_module("reasoning_gym.composite").DatasetSpec
+        config["datasets"] = [cls(**{"weight": 1.0, "config": {}, **spec}) for spec in config["datasets"]]
     return gym.create_dataset(task, size=size, seed=seed, **config)
 
 
 def pack(value: Any) -> Any:
-    """Return a value with tagged tuples, and with records as pairs, since their keys may be numbers."""
+    """Return a value as JSON values: tuples are tagged, and dicts become lists of pairs for keys that are numbers."""
     match value:
         case tuple():
             return {"tuple": [pack(item) for item in value]}
@@ -33,7 +43,7 @@ def pack(value: Any) -> Any:
 
 
 def unpack(value: Any) -> Any:
-    """Return the value that was packed."""
+    """Return the value from which `pack` made a JSON value."""
     match value:
         case {"tuple": parts}:
             return tuple(map(unpack, parts))
@@ -45,5 +55,5 @@ def unpack(value: Any) -> Any:
 
 
 def entry_of(facts: Mapping[str, Any]) -> Any:
-    """Return the entry of a question from its metadata."""
+    """Return the entry of reasoning-gym in a question's metadata."""
     return unpack(facts["packed"]) if "packed" in facts else facts["entry"]

@@ -1,14 +1,14 @@
-"""A confined process that runs programs of models, each in a copy of itself that ends with it.
+"""A confined process that runs programs of models, each in a forked copy of itself.
 
-Each line in is one program with what to do, and `seconds` of processor time; each is answered with one line, `ended` and
-`output`:
+It reads requests as lines of JSON, each with a program, a task and `seconds` of processor time. It writes a reply for each,
+with `ended` and `output`:
 
-- `{"program", "input"}` runs it as a script: `output` is what it prints, `spent` its seconds. With `retire` this process
-  has to end.
-- `{"program", "name", "calls"}` calls its function with each list of arguments: `output` is the JSON of the results.
-- `{"program", "tests", "entry"}` runs Python tests beside it: `output` is `passed` where they came to their end.
+- `{"program", "input"}` runs the program as a script: `output` is its standard output, and `spent` its seconds. If `retire`
+  is true, this process has to be ended.
+- `{"program", "name", "calls"}` calls a function with each list of arguments: `output` is the JSON of the results.
+- `{"program", "tests", "entry"}` runs Python tests with the program: `output` is `passed` if they ran to their end.
 
-The first line out is `{"ready": true}`, or `{"ready": false}` with `lacking` or `why`.
+The first line that it writes is `{"ready": true}`, or `{"ready": false}` with `lacking` or `why`.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _PIPE_STEP_BYTES = 4096
 
 
 def make_module(name: str) -> types.ModuleType:
-    """Return an empty module with the names of `typing`, which questions with types assume."""
+    """Return an empty module, registered under `name`, with the names of `typing`, which type hints in answers assume."""
     module = types.ModuleType(name)
     vars(module).update((attr, getattr(typing, attr)) for attr in typing.__all__)
     sys.modules[name] = module
@@ -38,7 +38,14 @@ def make_module(name: str) -> types.ModuleType:
 
 
 def run_program(text: str) -> bytes:
-    """Run a program as Python runs a script; what it prints goes to its stdout."""
+    """Run a program as a script that reads from file descriptor 0 and prints to file descriptor 1.
+
+    Returns:
+        Empty bytes: the output went to the file descriptor.
+
+    Raises:
+        RuntimeError: The program exited with an error status.
+    """
     sys.stdin = io.TextIOWrapper(
         io.BufferedReader(io.FileIO(0, closefd=False)), encoding="utf-8", errors="replace"
     )
@@ -46,38 +53,56 @@ def run_program(text: str) -> bytes:
         io.BufferedWriter(io.FileIO(1, "w", closefd=False)), encoding="utf-8", errors="backslashreplace"
     )
     sys.argv = ["answer.py"]
-    code: object = None
+    exit_code: object = None
     try:
         exec(compile(text, "answer.py", "exec", dont_inherit=True), vars(make_module("__main__")))
     except SystemExit as ending:
-        code = ending.code
+        exit_code = ending.code
     atexit._run_exitfuncs()
     sys.stdout.flush()
-    if code not in (None, 0):
+    if exit_code not in (None, 0):
         raise RuntimeError("it ended with an error")
     return b""
 
 
 def load_answer(text: str) -> types.ModuleType:
-    """Return a program as the module that tests import from as `solution`."""
+    """Run a program as the module `solution`, and return the module."""
     module = make_module("solution")
     exec(compile(text, "answer.py", "exec", dont_inherit=True), vars(module))
     return module
 
 
 def call_answer(text: str, name: str, calls: list[list[Any]]) -> bytes:
-    """Return the JSON of the results of a program's function for each list of arguments."""
+    """Call a program's function with each list of arguments, and return the JSON of the results.
+
+    Args:
+        text: The program.
+        name: The name of the function; empty for its last function.
+        calls: The lists of arguments.
+    """
     entry = find_entry(load_answer(text), name)
     return json.dumps([entry(*arguments) for arguments in calls], default=_to_json).encode("ascii")
 
 
 def _to_json(value: Any) -> Any:
-    """Return what numpy's arrays and numbers hold. Raises AttributeError for other values."""
+    """Return the content of a numpy array or number for `json`; raise AttributeError for other values."""
     return value.tolist()
 
 
 def run_tests(text: str, tests: str, entry: str) -> bytes:
-    """Run tests with the names of a program; a `check` of theirs gets the function that `entry` names."""
+    """Run Python tests with the names that a program defines.
+
+    The tests' functions named `test…` are called. Their `check`, if they define it, is called with a function of the
+    program.
+
+    Args:
+        text: The program.
+        tests: The tests.
+        entry: The name of the function that `check` gets; empty if the tests have no such `check`.
+
+    Returns:
+        `passed`, if no test raised an error.
+    """
     module = load_answer(text)
     names = dict(vars(module))
     exec(compile(tests, "tests.py", "exec", dont_inherit=True), names)
@@ -90,7 +115,7 @@ def run_tests(text: str, tests: str, entry: str) -> bytes:
 
 
 def find_entry(module: types.ModuleType, name: str) -> Any:
-    """Return the named function of the module or of its `Solution`; without a name, the last function."""
+    """Return the function to call: the named function of the module or of its `Solution`, else the last function."""
     solution = getattr(module, "Solution", None)
     if name and (hasattr(module, name) or solution is None):
         return getattr(module, name)
@@ -105,8 +130,16 @@ def find_entry(module: types.ModuleType, name: str) -> Any:
     return functions[-1]
 
 
-def exchange(fork: SandboxedFork, text: bytes) -> bytes:
-    """Write a program's input while reading its output, and return the output to its end or a byte past its limit."""
+def exchange(fork: SandboxedFork, input_bytes: bytes) -> bytes:
+    """Write a program's input to it while reading its output.
+
+    Args:
+        fork: The process of the program.
+        input_bytes: The input.
+
+    Returns:
+        The complete output, or the beginning of an output that is too long, with more than `LONGEST_REPLY` bytes.
+    """
     output, position = b"", 0
     writes: list[int] = [fork.writes]
     while len(output) <= LONGEST_REPLY:
@@ -119,26 +152,26 @@ def exchange(fork: SandboxedFork, text: bytes) -> bytes:
                 break
             output += chunk
         elif writable:
-            # A pipe that takes anything takes this much without waiting.
-            step = text[position : position + _PIPE_STEP_BYTES]
+            # A pipe that is writable accepts this many bytes without blocking.
+            piece = input_bytes[position : position + _PIPE_STEP_BYTES]
             try:
-                position += os.write(fork.writes, step) if step else 0
+                position += os.write(fork.writes, piece) if piece else 0
             except OSError:
-                position = len(text)
-            if position >= len(text):
+                position = len(input_bytes)
+            if position >= len(input_bytes):
                 writes = []
                 fork.end_input()
     return output
 
 
 def answer_request(sandbox: Sandbox, request: dict[str, Any]) -> dict[str, object]:
-    """Run the program of a request, and return the reply."""
+    """Run the program of a request in a fork, and return the reply."""
     program, seconds = str(request["program"]), float(request["seconds"])
     if "input" in request:
         fork = sandbox.start(lambda: run_program(program), seconds)
         output = exchange(fork, request["input"].encode("utf-8", "replace"))[: LONGEST_REPLY + 1]
         ending, cpu_seconds = fork.close()
-        # One whose time was over may run still: it ends with this process.
+        # A program beyond its time may still run; it ends with this process.
         return {
             "ended": ending,
             "spent": cpu_seconds,
@@ -153,16 +186,18 @@ def answer_request(sandbox: Sandbox, request: dict[str, Any]) -> dict[str, objec
 
 
 def main(memory_mib: int) -> None:
-    """Confine this process, then answer lines until the parent closes the pipe."""
+    """Confine this process, then reply to requests until the parent process closes the pipe."""
     parent = os.getppid()
 
     def prepare(tell: Tell) -> Callable[[], None]:
+        """Confine this process, and return the function that replies to requests; `tell` writes a reply."""
         confinable()
         limit_memory(memory_mib)
         sandbox = Sandbox(python_folders())
         sandbox.enter()
 
         def answer() -> None:
+            """Reply to each request."""
             for line in lines(parent):
                 tell(answer_request(sandbox, json.loads(line)))
 

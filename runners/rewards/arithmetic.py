@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from reodsl.ir.expression import Function
 
 ROUNDING = 1e-9
-"""The share of the largest value up to which distances from the mean are rounding: such values have no spread."""
+"""Values count as equal if their distances from the mean are at most this share of the largest absolute value."""
 
 
 def divide(a: float, b: float) -> float:
@@ -25,7 +25,7 @@ def power(a: float, b: float) -> float:
     except OverflowError:
         return -math.inf if a < 0 and b % 2 == 1 else math.inf
     except ValueError:
-        # Zero to a negative power is a pole; a negative base with a fraction above is not a real number.
+        # Zero to a negative power is a pole; a negative base to a fractional power is not real.
         if a == 0:
             return math.copysign(math.inf, a) if b % 2 == 1 else math.inf
         return math.nan
@@ -37,7 +37,7 @@ def logarithm(x: float) -> float:
 
 
 def exponential(x: float) -> float:
-    """Return e^x, infinite past the largest float."""
+    """Return e^x, or infinity if the result exceeds all floats."""
     try:
         return math.exp(x)
     except OverflowError:
@@ -65,45 +65,45 @@ def sigmoid(x: float) -> float:
 
 
 def least(values: Sequence[float]) -> float:
-    """Return the smallest, or NaN if any is."""
+    """Return the smallest value, or NaN if a value is NaN."""
     return math.nan if any(math.isnan(v) for v in values) else min(values)
 
 
 def greatest(values: Sequence[float]) -> float:
-    """Return the greatest, or NaN if any is."""
+    """Return the largest value, or NaN if a value is NaN."""
     return math.nan if any(math.isnan(v) for v in values) else max(values)
 
 
 def clip(x: float, low: float, high: float) -> float:
-    """Return `x` clipped to low..high; `high` wins if low exceeds it."""
+    """Return `x` clipped to the range from `low` to `high`; `high` if `low` exceeds `high`."""
     return least((greatest((x, low)), high))
 
 
 def choose(n: float, k: float) -> float:
-    """Return the binomial coefficient C(n, k) as a float, infinite if no float holds it.
+    """Return the binomial coefficient C(n, k) as a float, or infinity if it exceeds all floats.
 
-    Fractions round down; k below 0 or above n gives 0.
+    Fractions are rounded down. The result is 0 if k is below 0 or above n, and NaN if n or k is not finite.
     """
     if not (math.isfinite(n) and math.isfinite(k)):
         return math.nan
-    n_whole, k_whole = math.floor(n), math.floor(k)
-    if not 0 <= k_whole <= n_whole:
+    n_floor, k_floor = math.floor(n), math.floor(k)
+    if not 0 <= k_floor <= n_floor:
         return 0.0
-    k_whole = min(k_whole, n_whole - k_whole)
+    k_floor = min(k_floor, n_floor - k_floor)
     try:
-        # C(n, k) is at least 2^k where n is at least 2 k: past this no float holds it, and counting would take long.
-        return float(math.comb(n_whole, k_whole)) if k_whole < 1024 else math.inf
+        # C(n, k) is at least 2^k for n >= 2 k: larger values exceed all floats and would take long to compute.
+        return float(math.comb(n_floor, k_floor)) if k_floor < 1024 else math.inf
     except OverflowError:
         return math.inf
 
 
 def mean(values: Sequence[float]) -> float:
-    """Return the mean in the order of the values, clipped to their range against rounding."""
+    """Return the mean, summed in the order of the values, and clipped to their range because sums round."""
     return clip(sum(values) / len(values), least(values), greatest(values))
 
 
 def deviation(values: Sequence[float]) -> float:
-    """Return the population's standard deviation; 0 if values differ by rounding alone."""
+    """Return the population's standard deviation; 0 if the values differ by rounding alone."""
     centre = mean(values)
     gaps, bound = [v - centre for v in values], ROUNDING * max(map(abs, values))
     if all(abs(gap) <= bound for gap in gaps):
@@ -112,7 +112,7 @@ def deviation(values: Sequence[float]) -> float:
 
 
 def median(values: Sequence[float]) -> float:
-    """Return the middle value, or the mean of the middle two; NaN if any is."""
+    """Return the middle value, or the mean of the two middle values; NaN if a value is NaN."""
     if any(math.isnan(v) for v in values):
         return math.nan
     ordered, half = sorted(values), len(values) // 2
@@ -120,8 +120,8 @@ def median(values: Sequence[float]) -> float:
 
 
 def quantile(values: Sequence[float], share: float) -> float:
-    """Return the least value that at least the share `share` (0 to 1) of the values does not exceed."""
-    # A share that is a fraction of the count, such as 1/3 of 6, is not to fail by its rounding.
+    """Return the smallest value v such that at least the share `share` (0 to 1) of the values is at most v."""
+    # The margin absorbs rounding, e.g. of a share of 1/3 of 6 values.
     rank = math.ceil(share * len(values) - 1e-9)
     return float(sorted(values)[min(max(rank, 1), len(values)) - 1])
 

@@ -1,4 +1,4 @@
-"""Numbers that a reward reads: of each response, its places, and the reference's."""
+"""The arrays that a reward reads of a step's responses: lengths, verdicts, splits, features and reference samples."""
 
 from __future__ import annotations
 
@@ -21,9 +21,10 @@ Ints = NDArray[np.int64]
 
 @dataclass(frozen=True, slots=True)
 class CutVerdicts:
-    """Verdicts or numbers at cuts.
+    """Verdicts or numbers of responses at cuts, as a sorted table.
 
-    `keys` [cuts] rise, each `response * width + cut`; `values` [cuts]; `width` exceeds every cut.
+    `keys` [cuts] are increasing, each `response * width + cut`, where `width` exceeds every cut. `values` [cuts] belong
+    to the keys.
     """
 
     keys: Ints
@@ -32,12 +33,12 @@ class CutVerdicts:
 
     @staticmethod
     def of(triples: Iterable[tuple[int, int, float]], width: int, dtype: type = np.bool_) -> CutVerdicts:
-        """Build the table from unsorted verdicts.
+        """Build the table from verdicts in any order.
 
         Args:
-            triples: response, cut in tokens, and verdict; responses are numbered row by row.
-            width: a number above every cut.
-            dtype: the type of a verdict.
+            triples: Response index, cut in tokens, and verdict; responses are numbered question by question.
+            width: A number above every cut.
+            dtype: The type of the values.
         """
         rows = sorted((response * width + cut, verdict) for response, cut, verdict in triples)
         return CutVerdicts(
@@ -47,10 +48,14 @@ class CutVerdicts:
         )
 
     def look_up(self, response: Ints, cut: Ints) -> NDArray[Any]:
-        """Return the verdict of each response at its cut, for two arrays of equal shape.
+        """Return the values of responses at cuts.
+
+        Args:
+            response: Response indices, of any shape.
+            cut: Cuts in tokens, of the same shape.
 
         Raises:
-            KeyError: a pair has no verdict.
+            KeyError: The table lacks a pair of response and cut.
         """
         if len(self.keys) == 0:
             assert response.size == 0
@@ -58,7 +63,7 @@ class CutVerdicts:
         keys = response * self.width + cut
         indices = np.minimum(np.searchsorted(self.keys, keys), len(self.keys) - 1)
         if not np.array_equal(self.keys[indices], keys):
-            raise KeyError("a verdict at a cut that was not asked for")
+            raise KeyError("there is no verdict at this cut")
         return self.values[indices]
 
 
@@ -74,24 +79,24 @@ class PastResponses:
     present: Bools
 
     @staticmethod
-    def of(questions: Sequence[Sequence[tuple[float, float]]]) -> PastResponses:
-        """Pad the responses of each question to a table.
+    def of(responses: Sequence[Sequence[tuple[float, float]]]) -> PastResponses:
+        """Build padded arrays from the responses to each question.
 
         Args:
-            questions: length in tokens and verdict (1 or 0) of each response, by question.
+            responses: For each question, the length in tokens and the verdict (1 or 0) of each earlier response.
         """
-        width = max(1, *map(len, questions))
-        rows = [[*row, *[(0.0, 0.0)] * (width - len(row))] for row in questions]
+        width = max(1, *map(len, responses))
+        rows = [[*row, *[(0.0, 0.0)] * (width - len(row))] for row in responses]
         table = np.array(rows, dtype=float)
-        present = np.array([[k < len(row) for k in range(width)] for row in questions], dtype=np.bool_)
+        present = np.array([[k < len(row) for k in range(width)] for row in responses], dtype=np.bool_)
         return PastResponses(table[:, :, 0], table[:, :, 1], present)
 
 
 @dataclass(frozen=True, slots=True)
 class RewardInputs:
-    """The numbers of a step's responses that a reward reads.
+    """The arrays of a step's responses that a reward reads.
 
-    Arrays are [questions, rollouts], or [questions, samples] for the reference's and past responses.
+    Arrays are [questions, rollouts], or [questions, samples] for the reference model's samples and past responses.
     """
 
     questions: tuple[str, ...]  # ids
@@ -110,13 +115,13 @@ class RewardInputs:
 
 
 def pad_places(split_tokens: Sequence[Sequence[Sequence[int]]]) -> tuple[Floats, Bools]:
-    """Pad ragged split ends by question and rollout; padding repeats the last end.
+    """Pad the ends of splits, of which each response may have another number; padding repeats the last end.
 
     Args:
-        split_tokens: ends of the splits in tokens, by question and rollout.
+        split_tokens: The ends of the splits in tokens, by question and rollout.
 
     Returns:
-        Ends and their presence, both [questions, rollouts, splits].
+        Ends, and whether each is an end and not padding, both [questions, rollouts, splits].
     """
     width = max(len(row) for group in split_tokens for row in group)
     padded = np.array(
@@ -128,20 +133,20 @@ def pad_places(split_tokens: Sequence[Sequence[Sequence[int]]]) -> tuple[Floats,
     return padded, present
 
 
-def budget_places(split: Split, chosen: Mapping[str, object] | None) -> tuple[int, ...] | None:
-    """Return the budgets L_1 … L_{N+1} in tokens if all questions share them, else None.
+def budget_places(split: Split, stored_budgets: Mapping[str, object] | None) -> tuple[int, ...] | None:
+    """Return the ends of splits L_1 … L_{N+1} in tokens if all questions share them, else None.
 
     Args:
-        split: the reward's splits.
-        chosen: `budgets.json` of a `budgets` task.
+        split: The splits of the reward.
+        stored_budgets: The content of `budgets.json` of a `budgets` task, if the splits come from it.
 
     Raises:
-        Problem: the file has no such budgets (E0925).
+        Problem: E0925, if the file lacks the budgets.
     """
     if isinstance(split, Budgets):
         return (*split.budgets, split.l_max)
     if isinstance(split, OracleBudgets):
-        budgets = (chosen or {}).get("budgets")
+        budgets = (stored_budgets or {}).get("budgets")
         if not isinstance(budgets, list):
             raise _no_budgets("`budgets`, a list of tokens")
         return (*(int(budget) for budget in budgets), split.l_max)
@@ -149,34 +154,40 @@ def budget_places(split: Split, chosen: Mapping[str, object] | None) -> tuple[in
 
 
 def question_places(
-    split: QuestionBudgets, chosen: Mapping[str, object] | None, ids: Iterable[str]
+    split: QuestionBudgets, stored_budgets: Mapping[str, object] | None, ids: Iterable[str]
 ) -> dict[str, tuple[int, int]]:
-    """Return the budget and `l_max` in tokens of each question that has a budget, by id.
+    """Return, by question id, the budget and `l_max` in tokens of each question that has a budget.
 
-    A question that no rollout solves or meets has `l_max` as its only split, or no budget if unsolved questions are dropped.
+    A question that no rollout solved, or that no training drew, has `l_max` as its only split; it is left out if
+    `unsolved = drop`.
 
     Args:
-        split: the reward's splits.
-        chosen: `budgets.json` of a `budgets` task.
-        ids: ids of the step's questions.
+        split: The splits of the reward.
+        stored_budgets: The content of `budgets.json` of a `budgets` task.
+        ids: The ids of the step's questions.
 
     Raises:
-        Problem: the file has no such budgets (E0925).
+        Problem: E0925, if the file lacks the budgets.
     """
-    questions = (chosen or {}).get("questions")
+    questions = (stored_budgets or {}).get("questions")
     if not isinstance(questions, dict):
         raise _no_budgets("`questions`, a budget by question id")
-    unmet = None if split.unsolved == "drop" else split.l_max
-    budgets = {name: questions.get(name, unmet) for name in ids}
+    default = None if split.unsolved == "drop" else split.l_max
+    budgets = {name: questions.get(name, default) for name in ids}
     return {name: (int(budget), split.l_max) for name, budget in budgets.items() if budget is not None}
 
 
 def step_places(split: Steps, tokens: Sequence[int], decode: Decode) -> tuple[int, ...]:
     """Return the ends of a response's reasoning steps in tokens; the last is the response's end.
 
-    The text is cut at `separator` into chunks; a chunk that starts with a keyword opens a new step, at least
-    `min_chunks` chunks after the last opening. A step ends before the token that holds the next opening's first
-    character.
+    The text is split at `separator` into chunks. A chunk that starts with a keyword opens a new step, if the last step
+    was opened at least `min_chunks` chunks before. A step ends before the token with the first character of the next
+    step.
+
+    Args:
+        split: The settings of the steps, with `l_max`, the largest end.
+        tokens: Token ids of the response.
+        decode: Returns the text of token ids.
     """
     offsets = Offsets(tokens, decode)
     ends: list[int] = []
@@ -190,23 +201,24 @@ def step_places(split: Steps, tokens: Sequence[int], decode: Decode) -> tuple[in
 
 
 def _openings(split: Steps, text: str) -> list[int]:
-    """Return character offsets at which a step after the first opens."""
+    """Return the character offsets at which the second and later steps of a text begin."""
     openings: list[int] = []
-    offset, since = 0, 0
-    for number, chunk in enumerate(text.split(split.separator)):
-        lead = len(chunk) - len(chunk.lstrip())
-        if number and since >= split.min_chunks and chunk.lstrip().startswith(split.keywords):
-            openings.append(offset + lead)
-            since = 0
-        since += 1
+    offset, chunks_since = 0, 0
+    for index, chunk in enumerate(text.split(split.separator)):
+        indent = len(chunk) - len(chunk.lstrip())
+        if index and chunks_since >= split.min_chunks and chunk.lstrip().startswith(split.keywords):
+            openings.append(offset + indent)
+            chunks_since = 0
+        chunks_since += 1
         offset += len(chunk) + len(split.separator)
     return openings
 
 
 def _no_budgets(content: str) -> Problem:
+    """Return E0925 about a `budgets.json` without the expected content."""
     return problem(
         "E0925",
-        "the training's budgets are missing or of another form",
+        "the training's budgets are missing or have another form",
         where="budgets.json",
         notes=[f"expected {content}"],
         help="run the study that estimates them (its frontier, or the rollouts of other arms), or give explicit budgets",
@@ -214,55 +226,62 @@ def _no_budgets(content: str) -> Problem:
 
 
 def not_finite(
-    reward: str, question: str, rollout: int, split: int | None, value: float, seen: Mapping[str, float]
+    reward: str, question: str, rollout: int, split: int | None, value: float, numbers: Mapping[str, float]
 ) -> Problem:
     """Return E0920 for a reward that is NaN or infinite.
 
     Args:
-        reward: the reward's name.
-        question: the question's id.
-        rollout: the rollout's number.
-        split: the split's index, or None for an outcome.
-        value: the reward.
-        seen: numbers of the response, by name.
+        reward: The reward's name.
+        question: The question's id.
+        rollout: The index of the rollout.
+        split: The index of the split, or None for an outcome.
+        value: The reward.
+        numbers: Values of the response to show, by name.
     """
     position = "" if split is None else f", split {split + 1}"
     return problem(
         "E0920",
         f"the reward `{reward}` is {value} for a response",
         where=f"question {question}, rollout {rollout}{position}",
-        notes=["there " + ", ".join(f"{name} = {number:g}" for name, number in seen.items())] if seen else [],
+        notes=["there " + ", ".join(f"{name} = {number:g}" for name, number in numbers.items())]
+        * bool(numbers),
         help="guard the division, logarithm or root with `if`, `max(…, 1)` or `clip`, and give aggregates an `empty:`",
     )
 
 
-def given_missing(asker: str, field: str, available: Sequence[str]) -> Problem:
-    """Return E0922 for a number that `asker`, for example "the reward `paid`", reads and the questions' data lack."""
+def given_missing(reader: str, field: str, available: Sequence[str]) -> Problem:
+    """Return E0922 for a number that a setting reads and the questions lack.
+
+    Args:
+        reader: The setting in words, e.g. "the reward `paid`".
+        field: The number's name.
+        available: The names of the questions' numbers.
+    """
     listed = ", ".join(f"`{name}`" for name in available) or "none"
     return problem(
         "E0922",
-        f"{asker} uses the given number `{field}`, which the questions do not have",
-        where=asker.removeprefix("the ").replace("`", ""),
+        f"{reader} uses the given number `{field}`, which the questions do not have",
+        where=reader.removeprefix("the ").replace("`", ""),
         notes=[f"given numbers of the questions: {listed}"],
-        help="add the number to the questions' `meta`, or use one that is there",
+        help="add the number to the questions' `meta`, or use a number that the questions have",
     )
 
 
 def reference_missing(reward: str) -> Problem:
-    """Return E0505 for statistics over `ref` without reference samples."""
+    """Return E0505 for a reward that reads the reference model's samples of a question without samples."""
     return problem(
         "E0505",
-        f"the reward `{reward}` uses the reference's responses, and there are none for this question",
+        f"the reward `{reward}` uses the reference model's responses, and this question has none",
         where=f"reward {reward}",
         help="set `reference_samples` to at least 1, so that the reference model's responses are sampled first",
     )
 
 
 def reference_not_cut(reward: str) -> Problem:
-    """Return E0505 for forced or bare answers of reference samples, which are never cut."""
+    """Return E0505 for a reward that cuts the reference model's samples, which have no verdicts at cuts."""
     return problem(
         "E0505",
-        f"the reward `{reward}` cuts the reference's responses, which are only measured whole",
+        f"the reward `{reward}` cuts the reference model's responses, which are only graded in full",
         where=f"reward {reward}",
         help="use `len(z)` and `correct(z)` over `ref`, and cut the responses of `group`",
     )

@@ -1,6 +1,6 @@
-"""The reference interpreter: one response's reward at each split, one number at a time.
+"""The slow interpreter of rewards: it computes the rewards of one response, one number at a time.
 
-It says what a reward means; `vectorise` computes the same for a whole step and is tested against it.
+It defines what a reward means; `vectorise` computes the same for all responses of a step, and is tested against it.
 """
 
 from __future__ import annotations
@@ -40,9 +40,9 @@ from runners.rewards.inputs import given_missing
 
 @dataclass(frozen=True, slots=True)
 class _Scope:
-    """The meaning of names in an expression."""
+    """The values of names in an expression."""
 
-    asker: str  # owner of the expression, for messages
+    reader: str  # owner of the expression, for messages
     group: ResponseGroup  # responses to the question
     responses: Mapping[str, RewardedResponse]  # by name
     numbers: Mapping[str, float]  # by name
@@ -58,54 +58,54 @@ def interpret(
     """Return the rewards of a response.
 
     Args:
-        reward: the reward.
-        group: the responses to the question.
-        index: the response's index in the group.
-        split_tokens: ends of the response's splits, in tokens.
+        reward: The reward.
+        group: The responses to the question.
+        index: The response's index in the group.
+        split_tokens: The ends of the response's splits, in tokens.
 
     Returns:
-        A reward at each split of a dense reward, or one for an outcome; of several parts, a reward for each part and then
-        for each weight that is no number.
+        The reward at each split for a dense reward; a single reward for an outcome; for a reward with parts, the value
+        of each part, then each weight that is not constant.
     """
     tracks = {f"{TRACK}{name}": value for name, value in group.tracks.items()}
-    asker = f"the reward `{reward.name}`"
-    scope = _Scope(asker, group, {"y": group.rollouts[index]}, tracks, split_tokens, 0)
+    reader = f"the reward `{reward.name}`"
+    scope = _Scope(reader, group, {"y": group.rollouts[index]}, tracks, split_tokens, 0)
     for let in reward.lets:
         value = _value(let.value, scope)
-        scope = _Scope(asker, group, scope.responses, {**scope.numbers, let.name: value}, split_tokens, 0)
+        scope = _Scope(reader, group, scope.responses, {**scope.numbers, let.name: value}, split_tokens, 0)
     if reward.dense is None:
         return [_value(value, scope) for value in reward.values]
     rewards = []
     for split, tokens in enumerate(split_tokens):
         numbers = {**scope.numbers, reward.dense.var: float(tokens)}
-        at_split = _Scope(asker, group, scope.responses, numbers, split_tokens, split)
+        at_split = _Scope(reader, group, scope.responses, numbers, split_tokens, split)
         rewards.append(_value(reward.dense.value, at_split))
     return rewards
 
 
 def measure(
-    asker: str,
+    reader: str,
     node: Expression,
     group: ResponseGroup,
     responses: Mapping[str, RewardedResponse],
     numbers: Mapping[str, float],
     split_tokens: Sequence[int] = (),
 ) -> float:
-    """Return the value of an expression over a question's group.
+    """Return the value of an expression for a question's group.
 
     Args:
-        asker: the owner of the expression in messages, for example "the reward `paid`".
-        node: the expression.
-        group: the responses to the question.
-        responses: meanings of response names.
-        numbers: meanings of number names.
-        split_tokens: ends of the measured response's splits, in tokens.
+        reader: The setting with the expression, for messages, e.g. "the reward `paid`".
+        node: The expression.
+        group: The responses to the question.
+        responses: The responses that the expression names, by name.
+        numbers: The numbers that the expression names, by name.
+        split_tokens: The ends of the response's splits, in tokens.
     """
-    return _value(node, _Scope(asker, group, responses, numbers, split_tokens, 0))
+    return _value(node, _Scope(reader, group, responses, numbers, split_tokens, 0))
 
 
 def _value(node: Expression, scope: _Scope) -> float:
-    """Return the value of a node; verdicts are 1 or 0, and a number that does not exist is NaN."""
+    """Return the value of an expression; verdicts are 1 or 0, and an undefined number is NaN."""
     match node:
         case Constant():
             return node.value
@@ -124,12 +124,12 @@ def _value(node: Expression, scope: _Scope) -> float:
         case Attribute():
             features = scope.responses[node.of].features
             if node.field not in features:
-                raise given_missing(scope.asker, node.field, sorted(features))
+                raise given_missing(scope.reader, node.field, sorted(features))
             return float(features[node.field])
         case PythonTerm():
             features = scope.responses[node.of].features
             if node.function not in features:
-                raise given_missing(scope.asker, node.function, sorted(features))
+                raise given_missing(scope.reader, node.function, sorted(features))
             return float(features[node.function])
         case Weight():
             return coefficients(node.rule, scope.split_tokens[:-1], scope.split_tokens[-1])[scope.split]
@@ -155,11 +155,11 @@ def _value(node: Expression, scope: _Scope) -> float:
         case StepStatistic(over="batch"):
             return _over_batch(node, scope)
         case StepStatistic():
-            raise ValueError("what happened before is measured before a reward is")
+            raise ValueError("statistics over earlier steps must be replaced by their values first")
 
 
 def _cut(node: Expression, scope: _Scope) -> int | None:
-    """Return a cut in tokens, rounded down and at least 0; None for NaN."""
+    """Return the value of an expression as a cut in tokens, rounded down and at least 0; None for NaN."""
     tokens = _value(node, scope)
     if math.isnan(tokens):
         return None
@@ -167,18 +167,18 @@ def _cut(node: Expression, scope: _Scope) -> int | None:
 
 
 def _token_statistic(node: TokenRun, scope: _Scope) -> float:
-    """Return the statistic of a response's tokens up to a cut or its end."""
+    """Return a statistic over the tokens of a response, up to the node's cut or the response's end."""
     response, key = scope.responses[node.of], node.of_any
     cut = response.length if node.cut is None else _cut(node.cut, scope)
     if key not in response.tokens:
-        raise given_missing(scope.asker, expression_text(key), sorted(response.features))
+        raise given_missing(scope.reader, expression_text(key), sorted(response.features))
     return math.nan if cut is None else response.tokens[key][min(cut, response.length)]
 
 
 def _aggregate(node: Aggregate, scope: _Scope) -> float:
-    """Return a statistic over the responses or splits that meet `where`; over nothing `empty`, or 0 for a sum or a count."""
+    """Return a statistic over responses or splits; see `_summarise` for its condition and for no members."""
     if node.over == "splits":
-        inners = [
+        scopes = [
             replace(
                 scope,
                 numbers={**scope.numbers, node.var: float(member)},
@@ -189,25 +189,34 @@ def _aggregate(node: Aggregate, scope: _Scope) -> float:
     else:
         group = scope.group
         members = {"group": group.rollouts, "ref": group.reference, "history": group.history}[node.over]
-        inners = [replace(scope, responses={**scope.responses, node.var: member}) for member in members]
-    return _summarise(node, inners, scope)
+        scopes = [replace(scope, responses={**scope.responses, node.var: member}) for member in members]
+    return _summarise(node, scopes, scope)
 
 
 def _over_batch(node: StepStatistic, scope: _Scope) -> float:
-    """Return a statistic over all responses of the step, each evaluated within its question's group."""
+    """Return a statistic over all responses of the step, each evaluated within its own question's group."""
     groups = scope.group.batch or (scope.group,)
-    inners = [
+    scopes = [
         replace(scope, group=group, responses={node.var: rollout})
         for group in groups
         for rollout in group.rollouts
     ]
-    return _summarise(node, inners, scope)
+    return _summarise(node, scopes, scope)
 
 
-def _summarise(node: Aggregate | StepStatistic, inners: Sequence[_Scope], scope: _Scope) -> float:
-    """Return the statistic of the values in the scopes that meet `where`; over nothing as `_aggregate`."""
+def _summarise(node: Aggregate | StepStatistic, scopes: Sequence[_Scope], scope: _Scope) -> float:
+    """Return the statistic of the values in those scopes that meet the condition `where`.
+
+    Args:
+        node: The statistic.
+        scopes: A scope for each member, i.e. response or split.
+        scope: The scope outside the statistic, for `empty`.
+
+    Returns:
+        The statistic; without members the value of `empty` if given, else 0 for a sum or count, and NaN for others.
+    """
     values = []
-    for inner in inners:
+    for inner in scopes:
         if node.where is None or _value(node.where, inner) != 0:
             values.append(1.0 if node.fn == "count" else _value(node.value, inner))
     if values and isinstance(node, StepStatistic) and node.at is not None:

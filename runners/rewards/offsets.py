@@ -1,4 +1,4 @@
-"""Map characters to tokens: how many tokens reach a character, and the texts of prefixes."""
+"""Map characters of a text to tokens: how many tokens reach a character, and the texts of prefixes."""
 
 from __future__ import annotations
 
@@ -7,24 +7,27 @@ from collections.abc import Callable, Sequence
 from functools import cached_property
 
 Decode = Callable[[Sequence[int]], str]
+"""A function from token ids to their text."""
 
 BLOCK = 256
-"""Tokens between two places from which the text goes on by itself: decoded at once, and again where one is asked for."""
+"""The number of tokens of a block, which is decoded separately."""
 _TRIES = 16
+"""The number of positions that are tried as the start of a block."""
 _BROKEN = "\ufffd"
+"""The replacement character, with which decoders show an incomplete character."""
 
 
 class Offsets:
-    """The text of tokens, and the number of characters of each prefix.
+    """The text of some tokens, and the number of characters of each prefix.
 
-    Decoding every prefix that a search looks at costs a whole response each time. A byte-level or word-level decoder
-    goes on from a token as from the beginning, given the token before it, wherever no character is spread over the two.
-    So the text is cut at such places into blocks, and a search decodes within one. Where their lengths do not add up to
-    the whole, as with a decoder that looks further back, prefixes are decoded after all.
+    Decoding every prefix of a long response would take too long. A byte-level or word-level decoder can start at any
+    token, given the token before it, unless a character is spread over both tokens. The tokens are therefore split into
+    blocks, and a search decodes tokens of one block only. If the lengths of the blocks' texts do not add up, as for a
+    decoder that needs more context, prefixes are decoded in full.
     """
 
     def __init__(self, tokens: Sequence[int], decode: Decode, text: str | None = None) -> None:
-        """Keep the tokens; `text` is the text of all tokens if it is known already."""
+        """Decode the tokens, or use `text` if the text of all tokens is known."""
         self._tokens, self._decode = tokens, decode
         self.text = decode(tokens) if text is None else text
 
@@ -32,46 +35,56 @@ class Offsets:
         """Return the text of the first `count` tokens."""
         if self._blocks is None:
             return self._decode(self._tokens[:count])
-        firsts, reaches = self._blocks
-        block = max(0, bisect_left(firsts, count) - 1)
-        return self.text[: reaches[block]] + self._after(firsts[block], count)
+        first_tokens, chars_before = self._blocks
+        block = max(0, bisect_left(first_tokens, count) - 1)
+        return self.text[: chars_before[block]] + self._added_text(first_tokens[block], count)
 
     def reaching(self, characters: int) -> int:
-        """Return the fewest tokens whose text has at least `characters` characters, or the number of all tokens."""
+        """Return the smallest number of tokens whose text has at least `characters` characters; at most all tokens."""
         low, high = 0, len(self._tokens)
         if self._blocks is not None:
-            firsts, reaches = self._blocks
-            block = max(0, bisect_left(reaches, characters) - 1)
-            low = firsts[block]
-            high = firsts[block + 1] if block + 1 < len(firsts) else high
+            first_tokens, chars_before = self._blocks
+            block = max(0, bisect_left(chars_before, characters) - 1)
+            low = first_tokens[block]
+            high = first_tokens[block + 1] if block + 1 < len(first_tokens) else high
         return low + bisect_left(range(low, high), characters, key=lambda count: len(self.prefix(count)))
 
     def holding(self, characters: int) -> int:
-        """Return the fewest tokens whose text completes `characters` characters, the last of which several may share."""
+        """Return the smallest number of tokens whose text has the first `characters` characters, all complete.
+
+        A character may be spread over several tokens; it is complete at the last of them.
+        """
         last, counts = slice(characters - 1, characters), range(self.reaching(characters), len(self._tokens))
-        parts = {"", _BROKEN} - {self.text[last]}
-        return next((n for n in counts if self.prefix(n)[last] not in parts), len(self._tokens))
+        incomplete = {"", _BROKEN} - {self.text[last]}
+        return next((n for n in counts if self.prefix(n)[last] not in incomplete), len(self._tokens))
 
     @cached_property
     def _blocks(self) -> tuple[list[int], list[int]] | None:
-        """Return each block's first token and the characters before it; None if the decoder does not go on from a token."""
-        firsts, reaches = [0], [0]
-        while firsts[-1] + BLOCK < len(self._tokens):
-            first = self._clean(firsts[-1] + BLOCK)
-            reaches.append(reaches[-1] + len(self._after(firsts[-1], first)))
-            firsts.append(first)
-        total = reaches[-1] + len(self._after(firsts[-1], len(self._tokens)))
-        return (firsts, reaches) if total == len(self.text) else None
+        """Return the index of each block's first token, and the number of characters before each block.
 
-    def _clean(self, first: int) -> int:
-        """Return the next boundary between two tokens that share no character."""
+        None if the decoder cannot start inside the tokens, i.e. if the blocks' texts do not have the length of the full
+        text.
+        """
+        first_tokens, chars_before = [0], [0]
+        while first_tokens[-1] + BLOCK < len(self._tokens):
+            first = self._next_boundary(first_tokens[-1] + BLOCK)
+            chars_before.append(chars_before[-1] + len(self._added_text(first_tokens[-1], first)))
+            first_tokens.append(first)
+        total = chars_before[-1] + len(self._added_text(first_tokens[-1], len(self._tokens)))
+        return (first_tokens, chars_before) if total == len(self.text) else None
+
+    def _next_boundary(self, first: int) -> int:
+        """Return the first index of a token, from `first` on, that shares no character with the token before it.
+
+        If no index of the next `_TRIES` is a boundary, return `first`.
+        """
         for index in range(first, min(first + _TRIES, len(self._tokens))):
             if not any(_BROKEN in self._decode(self._tokens[i : i + 1]) for i in (index - 1, index)):
                 return index
         return first
 
-    def _after(self, first: int, last: int) -> str:
-        """Return the text that tokens `first` up to `last` add to the text before them."""
+    def _added_text(self, first: int, last: int) -> str:
+        """Return the text that the tokens from `first` up to but without `last` add to the text before them."""
         if not first:
             return self._decode(self._tokens[:last])
         before = self._decode(self._tokens[first - 1 : first])

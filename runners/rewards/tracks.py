@@ -1,6 +1,7 @@
-"""Find the values of a reward's tracks, from responses of steps before or to the monitor set.
+"""The values of a reward's tracks: numbers that change from step to step.
 
-A table has a row for each response as `rollouts.parquet` has it, all responses to a question one after another.
+A track is a formula of statistics over the responses of earlier steps or to the monitor set. A table of responses has the
+rows of `rollouts.parquet`, with all responses to a question one after another.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from runners.rewards.interpret import measure
 from runners.rewards.vectorise import measure_each, summarise
 
 COLUMNS = ("rollout", "tokens", "correct", "mode", "budget")
-"""The columns that a track may look at."""
+"""The columns of a table of responses that a track may read."""
 
 
 def track_values(
@@ -29,23 +30,23 @@ def track_values(
     recent: Sequence[pl.DataFrame],
     monitor: pl.DataFrame | None,
     overrides: Mapping[str, float] = MappingProxyType({}),
-    before: Mapping[str, float] = MappingProxyType({}),
+    previous: Mapping[str, float] = MappingProxyType({}),
 ) -> dict[str, float]:
     """Return the value of each track before a step, by name.
 
-    A track that reads itself or a metric has its start value at step 0, and whenever it has no earlier value; if a metric
-    has no value, the track keeps its earlier value.
+    A track with a `start` may read its own previous value, and metrics of the previous step. It has its start value at
+    step 0, and if it has no previous value. It keeps its previous value if a metric that it reads has no value.
 
     Args:
-        reward: the reward with its tracks.
-        step: the step, from 0.
-        recent: tables of responses of earlier steps, the latest last.
-        monitor: the table of the monitor set's latest responses, or None.
-        overrides: values that replace tracks.
-        before: values at the step before, and its metrics as `metric.NAME`.
+        reward: The reward with its tracks.
+        step: The step, counted from 0.
+        recent: Tables of the responses of earlier steps, the latest last.
+        monitor: The table of the latest responses to the monitor set, or None.
+        overrides: Values of tracks, by name, to use instead of the formulas.
+        previous: The values of tracks at the previous step by name, and its metrics as `metric.NAME`.
     """
     values: dict[str, float] = {}
-    asker = f"the reward `{reward.name}`"
+    reader = f"the reward `{reward.name}`"
     for track in reward.tracks:
         if track.name in overrides:
             values[track.name] = overrides[track.name]
@@ -54,28 +55,31 @@ def track_values(
 
         numbers[STEP] = float(step)
         if track.start is not None:
-            start = measure(asker, track.start, ResponseGroup("", ()), {}, numbers)
+            start = measure(reader, track.start, ResponseGroup("", ()), {}, numbers)
             if step == 0:
                 values[track.name] = start
                 continue
-            numbers |= {name: value for name, value in before.items() if name.startswith(METRIC)}
-            numbers[f"{TRACK}{track.name}"] = before.get(track.name, start)
-            read = {variable.name for variable in values_of(track.value, Variable)}
-            if any(name.startswith(METRIC) for name in read - numbers.keys()):
-                values[track.name] = before.get(track.name, start)
+            numbers |= {name: value for name, value in previous.items() if name.startswith(METRIC)}
+            numbers[f"{TRACK}{track.name}"] = previous.get(track.name, start)
+            names = {variable.name for variable in values_of(track.value, Variable)}
+            if any(name.startswith(METRIC) for name in names - numbers.keys()):
+                values[track.name] = previous.get(track.name, start)
                 continue
 
-        def put(node: Node, numbers: Mapping[str, float] = numbers) -> Constant | None:
+        def replace_statistic(node: Node, numbers: Mapping[str, float] = numbers) -> Constant | None:
+            """Return a statistic over earlier responses as a constant; None leaves another node unchanged."""
             if not isinstance(node, StepStatistic):
                 return None
-            return Constant(value=_measured(node, recent, monitor, numbers, asker))
+            return Constant(value=_measure_statistic(node, recent, monitor, numbers, reader))
 
-        values[track.name] = measure(asker, rewrite(track.value, put), ResponseGroup("", ()), {}, numbers)
+        values[track.name] = measure(
+            reader, rewrite(track.value, replace_statistic), ResponseGroup("", ()), {}, numbers
+        )
     return values
 
 
 def inputs_of(table: pl.DataFrame) -> RewardInputs:
-    """Return the responses of a table as arrays [questions, rollouts]."""
+    """Return the responses of a table as the arrays of a reward, [questions, rollouts]."""
     rollouts = int(table["rollout"].max()) + 1  # type: ignore[arg-type]
     shape = (table.height // rollouts, rollouts)
     length = table["tokens"].to_numpy().astype(float).reshape(shape)
@@ -90,15 +94,26 @@ def inputs_of(table: pl.DataFrame) -> RewardInputs:
     )
 
 
-def _measured(
+def _measure_statistic(
     node: StepStatistic,
     recent: Sequence[pl.DataFrame],
     monitor: pl.DataFrame | None,
     numbers: Mapping[str, float],
-    asker: str,
+    reader: str,
 ) -> float:
-    """Return a statistic over the responses that meet its condition, or its value over nothing."""
-    nobody = ResponseGroup("", ())
+    """Return a statistic over earlier responses that meet its condition.
+
+    Args:
+        node: The statistic.
+        recent: Tables of the responses of earlier steps, the latest last.
+        monitor: The table of the latest responses to the monitor set, or None.
+        numbers: The numbers that the expression names, by name.
+        reader: The setting with the expression, for messages.
+
+    Returns:
+        The statistic; without responses the value of `empty` if given, else 0 for a sum or count, and NaN for others.
+    """
+    no_group = ResponseGroup("", ())
     tables = (
         list(recent[-node.window :]) if node.over == "steps" else [monitor] if monitor is not None else []
     )
@@ -121,7 +136,7 @@ def _measured(
     values = np.concatenate(collected) if collected else np.zeros(0)
     if not len(values):
         if node.empty is not None:
-            return measure(asker, node.empty, nobody, {}, numbers)
+            return measure(reader, node.empty, no_group, {}, numbers)
         return 0.0 if node.fn in ("sum", "count") else math.nan
-    share = measure(asker, node.at, nobody, {}, numbers) if node.at is not None else math.nan
+    share = measure(reader, node.at, no_group, {}, numbers) if node.at is not None else math.nan
     return summarise(node.fn, values, share)

@@ -1,8 +1,8 @@
-"""Compute the rewards of a whole step at once, [questions, rollouts, splits].
+"""Compute the rewards of all responses of a step at once, [questions, rollouts, splits].
 
-Every value is an array whose axes are question, rollout, split, and one more for each aggregate around it;
-an axis that a value does not vary along has size 1. Equal to `interpret` on every response: functions are those that
-`arithmetic` has, on arrays, and the caller silences their warnings.
+The value of an expression is an array. Its axes are question, rollout, split, and one for each aggregate around the
+expression, and an axis has size 1 if the value does not depend on it. The results equal those of `interpret`. Functions
+are those of `arithmetic` on arrays, and callers silence the warnings of numpy.
 """
 
 from __future__ import annotations
@@ -60,14 +60,14 @@ from runners.rewards.inputs import (
 
 
 def statistic(fn: str, value: Floats, keep: Bools, counts: Ints, axis: int) -> Floats:
-    """Return a statistic along an axis, which stays with size 1. Over nothing the result is meaningless.
+    """Return a statistic along an axis, which keeps size 1; if no number counts, the result has no meaning.
 
     Args:
-        fn: the statistic's name.
-        value: numbers.
-        keep: mask of the numbers that count, in the shape of `value`.
-        counts: how many numbers count, with size 1 along the axis.
-        axis: the axis.
+        fn: The statistic: `count`, `sum`, `min`, `max`, `median`, `mean` or `std`.
+        value: The numbers.
+        keep: Whether a number counts, of the shape of `value`.
+        counts: How many numbers count, with size 1 along the axis.
+        axis: The axis.
     """
     if fn == "count":
         return counts.astype(float)
@@ -78,7 +78,7 @@ def statistic(fn: str, value: Floats, keep: Bools, counts: Ints, axis: int) -> F
     if fn == "max":
         return np.where(keep, value, -np.inf).max(axis=axis, keepdims=True)
     if fn == "median":
-        # NaN marks what does not count, and a NaN that is kept has to show: it is put back afterwards.
+        # NaN marks values that do not count. A NaN that counts makes the result NaN afterwards.
         middle = np.nanmedian(np.where(keep, value, np.nan), axis=axis, keepdims=True)
         return np.where((keep & np.isnan(value)).any(axis=axis, keepdims=True), np.nan, middle)
     ends = (statistic(end, value, keep, counts, axis) for end in ("min", "max"))
@@ -91,12 +91,12 @@ def statistic(fn: str, value: Floats, keep: Bools, counts: Ints, axis: int) -> F
 
 
 def are_equal(gaps: Floats, values: Floats, axis: int | None) -> Bools:
-    """Return whether values along an axis differ by rounding alone; the axis stays with size 1.
+    """Return whether the values along an axis differ by rounding alone; the axis keeps size 1.
 
     Args:
-        gaps: distances from the mean, 0 for values that do not count.
-        values: the values, 0 for values that do not count.
-        axis: the axis, or None for all values.
+        gaps: Distances from the mean, 0 for values that do not count.
+        values: The values, 0 for values that do not count.
+        axis: The axis, or None for all values.
     """
     largest = np.abs(values).max(axis=axis, keepdims=True)
     return np.asarray(np.abs(gaps).max(axis=axis, keepdims=True) <= ROUNDING * largest)
@@ -106,9 +106,9 @@ def summarise(fn: str, values: Floats, share: float) -> float:
     """Return a statistic over at least one value.
 
     Args:
-        fn: the statistic's name.
-        values: numbers [values].
-        share: the share of a quantile, 0 to 1.
+        fn: The statistic, as in `statistic`, or `quantile`.
+        values: The numbers, [values].
+        share: The share of a quantile, 0 to 1; ignored for other statistics.
     """
     if fn == "quantile":
         return quantile(values.tolist(), share)
@@ -147,18 +147,19 @@ FUNCTIONS: dict[Function, Callable[..., Floats]] = {
 
 
 def _sum(value: Floats, keep: Bools, axis: int) -> Floats:
-    """Return the sum along an axis in order, so that it rounds as a loop does."""
+    """Return the sum along an axis, added in order, so that it rounds like a loop."""
     terms = np.where(keep, value, 0.0)
     return np.take(np.add.accumulate(terms, axis=axis), [-1], axis=axis)
 
 
 Verdicts = Callable[[Ints, Ints], Bools]
-"""Verdicts for responses (numbered row by row) and cuts below their length, arrays of one shape."""
+"""A function from arrays of response indices, numbered question by question, and of cuts below the responses' lengths to
+verdicts, all of the same shape."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Response:
-    """A response variable along `axis`, over the step's group, the reference's samples or the history."""
+    """A response variable along `axis`; `over` is `group`, `ref` (samples of the reference model) or `history`."""
 
     over: str
     axis: int
@@ -166,7 +167,10 @@ class _Response:
 
 @dataclass(frozen=True, slots=True)
 class _StepScope:
-    """The meaning of names in an expression over a step."""
+    """The values of names in an expression, for all responses of a step.
+
+    `depth` is the number of aggregates around the expression.
+    """
 
     responses: Mapping[str, _Response]
     numbers: Mapping[str, Floats]
@@ -176,21 +180,22 @@ class _StepScope:
 
 
 def vectorise(reward: Reward, inputs: RewardInputs, forced: Verdicts, bare: Verdicts) -> Floats:
-    """Return the rewards of a step.
+    """Return the rewards of all responses of a step.
 
     Args:
-        reward: the reward.
-        inputs: numbers of the step's responses.
-        forced: verdicts on forced answers.
-        bare: verdicts on answers of bare prefixes.
+        reward: The reward.
+        inputs: The arrays of the step's responses.
+        forced: Returns verdicts on forced answers.
+        bare: Returns verdicts on the answers of prefixes, without forcing.
 
     Returns:
-        Rewards [questions, rollouts, splits], meaningless for splits that a response lacks (`inputs.present`). An outcome
-        has a single split; a reward of several parts has a split for each part and each weight.
+        Rewards, [questions, rollouts, splits], without meaning for splits that a response lacks (`inputs.present`). An
+        outcome has a single split. A reward with parts has the value of each part, then each weight that is not
+        constant, in place of splits.
 
     Raises:
-        Problem: a reward is NaN or infinite (E0920), or a number of the data, the reference or its cuts are missing (E0922,
-            E0505).
+        Problem: E0920, if a reward is NaN or infinite; E0922, if the data lack a number; E0505, if reference samples
+            are missing or cut.
     """
     values, lets = evaluate(reward, inputs, forced, bare)
     _require_finite(reward, inputs, values, lets)
@@ -200,7 +205,7 @@ def vectorise(reward: Reward, inputs: RewardInputs, forced: Verdicts, bare: Verd
 def evaluate(
     reward: Reward, inputs: RewardInputs, forced: Verdicts, bare: Verdicts
 ) -> tuple[Floats, dict[str, Floats]]:
-    """Return rewards as `vectorise` gives them, NaN and infinity included, and the values of the reward's lets."""
+    """Return rewards as `vectorise` does, but NaN and infinity too, and the values of `let` definitions by name."""
     with np.errstate(all="ignore"), warnings.catch_warnings():
         warnings.simplefilter("ignore", RuntimeWarning)
         return _Evaluator(reward, inputs, forced, bare).rewards()
@@ -209,7 +214,7 @@ def evaluate(
 def vectorise_metrics(
     reward: Reward, inputs: RewardInputs, forced: Verdicts, bare: Verdicts
 ) -> dict[str, Floats]:
-    """Return a reward's metrics by name, each [questions, rollouts], with NaN for responses without a value."""
+    """Return a reward's metrics by name, each [questions, rollouts], NaN for responses without a value."""
     if not reward.metrics:
         return {}
     with np.errstate(all="ignore"), warnings.catch_warnings():
@@ -218,13 +223,14 @@ def vectorise_metrics(
 
 
 def aggregate_depth(value: IR | Node) -> int:
-    """Return the deepest nesting of aggregates in an expression, or in a reward."""
+    """Return how deeply aggregates are nested in an expression or in a reward; 0 without aggregates."""
     inside = max(map(aggregate_depth, parts_of(value)), default=0)
     return inside + isinstance(value, Aggregate)
 
 
 def _never(responses: Ints, cut: Ints) -> Bools:
-    raise ValueError("nothing is cut here")
+    """Refuse to return verdicts, for expressions that must not cut responses."""
+    raise ValueError("this expression cannot cut responses")
 
 
 def measure_each(
@@ -237,14 +243,14 @@ def measure_each(
     """Return the value of an expression for every response.
 
     Args:
-        value: the expression.
-        response: the name of the response in the expression.
-        inputs: numbers of the responses.
-        numbers: meanings of number names.
-        forced: verdicts on forced answers.
+        value: The expression.
+        response: The name of the response in the expression.
+        inputs: The arrays of the responses.
+        numbers: The numbers that the expression names, by name.
+        forced: Returns verdicts on forced answers.
 
     Returns:
-        Values [questions, rollouts].
+        Values, [questions, rollouts].
     """
     with np.errstate(all="ignore"), warnings.catch_warnings():
         warnings.simplefilter("ignore", RuntimeWarning)
@@ -254,12 +260,12 @@ def measure_each(
 
 
 def measure_tokens(node: TokenRun, tokens: Mapping[str, Floats], inputs: RewardInputs) -> float:
-    """Return a statistic over the tokens of a response.
+    """Return a statistic over the tokens of a single response.
 
     Args:
-        node: the statistic.
-        tokens: numbers [tokens] by name.
-        inputs: the step's inputs, for tracks.
+        node: The statistic.
+        tokens: The values of the tokens by name, each [tokens].
+        inputs: The arrays of the step, for the values of tracks.
     """
     evaluator = _Evaluator(Reward(name="", outcome=node.value), inputs, _never, _never)
     scope = evaluator.scope("", {f"{TRACK}{name}": value for name, value in inputs.tracks.items()})
@@ -269,6 +275,7 @@ def measure_tokens(node: TokenRun, tokens: Mapping[str, Floats], inputs: RewardI
     )
 
     def flat(expression: Expression) -> Floats:
+        """Return the value of an expression for each token, [tokens]."""
         return np.broadcast_to(evaluator.value(expression, inner), (size, 1, 1)).ravel()
 
     with np.errstate(all="ignore"):
@@ -281,14 +288,16 @@ def measure_tokens(node: TokenRun, tokens: Mapping[str, Floats], inputs: RewardI
 
 
 class _Evaluator:
-    """The evaluation of a reward's expressions over a step."""
+    """The evaluation of a reward's expressions for all responses of a step."""
 
     def __init__(self, reward: Reward, inputs: RewardInputs, forced: Verdicts, bare: Verdicts) -> None:
+        """Set the reward, the arrays of responses, and the functions that return verdicts on forced and on bare answers."""
         self.reward, self.inputs, self.forced, self.bare = reward, inputs, forced, bare
         self.axes = 3 + aggregate_depth(reward)
         self.earlier = inputs.earlier or PastResponses.of([()] * len(inputs.questions))
 
     def lets(self) -> tuple[_StepScope, dict[str, Floats]]:
+        """Return the scope after all `let` definitions of the reward, and their values by name."""
         scope = self.scope("y", {f"{TRACK}{name}": value for name, value in self.inputs.tracks.items()})
         lets: dict[str, Floats] = {}
         for let in self.reward.lets:
@@ -297,6 +306,7 @@ class _Evaluator:
         return scope, lets
 
     def metrics(self) -> dict[str, Floats]:
+        """Return the reward's metrics by name, each [questions, rollouts]."""
         scope, _ = self.lets()
         values = {metric.name: self.value(metric.value, scope) for metric in self.reward.metrics}
         shape = self.inputs.length.shape
@@ -305,6 +315,7 @@ class _Evaluator:
         }
 
     def rewards(self) -> tuple[Floats, dict[str, Floats]]:
+        """Return the rewards, [questions, rollouts, splits or parts], and the values of `let` definitions by name."""
         scope, lets = self.lets()
         if self.reward.dense is not None:
             ends = self.inputs.split_tokens
@@ -322,36 +333,37 @@ class _Evaluator:
         """Return a scope with the rollouts under the name `response`, and with numbers that all responses share.
 
         Args:
-            response: the name of a rollout in the expression.
-            numbers: meanings of number names.
+            response: The name of a rollout in the expression.
+            numbers: The values of names, by name.
         """
         arrays = {name: np.full((1,) * self.axes, value) for name, value in numbers.items()}
         return _StepScope({response: _Response("group", 1)}, arrays)
 
     def value(self, node: Expression, scope: _StepScope) -> Floats:
+        """Return the value of an expression with the axes that the module describes."""
         match node:
             case Constant():
                 return np.full((1,) * self.axes, node.value)
             case Variable():
                 return scope.numbers[node.name]
             case Length():
-                return self.measured(node.of, scope, "length")
+                return self.column(node.of, scope, "length")
             case Correct():
-                return self.measured(node.of, scope, "correct")
+                return self.column(node.of, scope, "correct")
             case ForcedAnswer():
                 return self.at_cut(node.of, node.cut, scope, self.forced)
             case CutAnswer():
                 return self.at_cut(node.of, node.cut, scope, self.bare)
             case Attribute():
-                return self.given(node.of, node.field, scope)
+                return self.feature(node.of, node.field, scope)
             case PythonTerm():
-                return self.given(node.of, node.function, scope)
+                return self.feature(node.of, node.function, scope)
             case Weight():
                 return self.splits(self.weights(node.rule), 2)
             case WeightAt():
                 return self.splits(self.weights(node.rule), scope.split_axes[node.of])
             case PriorSplit():
-                return self.previous()
+                return self.previous_split()
             case Negation():
                 value = self.value(node.value, scope)
                 return -value if node.fn == "neg" else (value == 0).astype(float)
@@ -366,11 +378,11 @@ class _Evaluator:
             case Aggregate():
                 return self.aggregate(node, scope)
             case TokenRun():
-                return self.of_tokens(node, scope)
+                return self.token_statistic(node, scope)
             case StepStatistic(over="batch"):
                 return self.over_batch(node, scope)
             case StepStatistic():
-                raise ValueError("what happened before is measured before a reward is")
+                raise ValueError("statistics over earlier steps must be replaced by their values first")
 
     def over_batch(self, node: StepStatistic, scope: _StepScope) -> Floats:
         """Return a statistic over all responses of the step, the same for each response."""
@@ -389,12 +401,13 @@ class _Evaluator:
         return np.full((1,) * self.axes, 0.0 if node.fn in ("sum", "count") else np.nan)
 
     def along(self, table: NDArray[Any], axis: int) -> NDArray[Any]:
-        """Return a table [questions, responses] with the responses along `axis`."""
+        """Return an array [questions, responses] with its responses along `axis`."""
         shape = [1] * self.axes
         shape[0], shape[axis] = table.shape
         return table.reshape(shape)
 
-    def measured(self, name: str, scope: _StepScope, field: str) -> Floats:
+    def column(self, name: str, scope: _StepScope, field: str) -> Floats:
+        """Return `length` or `correct` of the responses of this name, along their axis."""
         response = scope.responses[name]
         if response.over == "group":
             return self.along(getattr(self.inputs, field), response.axis)
@@ -405,7 +418,8 @@ class _Evaluator:
             raise reference_missing(self.reward.name)
         return self.along(table, response.axis)
 
-    def given(self, name: str, field: str, scope: _StepScope) -> Floats:
+    def feature(self, name: str, field: str, scope: _StepScope) -> Floats:
+        """Return a feature of the responses of this name, along their axis; raise E0922 if they lack it."""
         response = scope.responses[name]
         mine, theirs = self.inputs.features, self.inputs.reference_features
         tables = {"group": mine, "ref": theirs}.get(response.over, {})
@@ -414,7 +428,7 @@ class _Evaluator:
         return self.along(tables[field], response.axis)
 
     def weights(self, rule: WeightRule) -> Floats:
-        """Return the coefficient of each split [questions, rollouts, splits]; 0 for splits that a response lacks."""
+        """Return the coefficient of each split, [questions, rollouts, splits]; 0 for splits that a response lacks."""
         places, present = self.inputs.split_tokens, self.inputs.present
         out = np.zeros(np.broadcast_shapes(places.shape, present.shape))
         places, present = np.broadcast_to(places, out.shape), np.broadcast_to(present, out.shape)
@@ -423,23 +437,32 @@ class _Evaluator:
             out[index][: len(budgets)] = coefficients(rule, budgets[:-1], budgets[-1])
         return out
 
-    def previous(self) -> Floats:
+    def previous_split(self) -> Floats:
+        """Return the end of the split before each split in tokens, 0 for the first split."""
         places = self.inputs.split_tokens
         before = np.concatenate((np.zeros_like(places[:, :, :1]), places[:, :, :-1]), axis=2)
         return before.reshape(*before.shape, *([1] * (self.axes - 3)))
 
     def splits(self, table: NDArray[Any], axis: int) -> NDArray[Any]:
-        """Return a table [questions, rollouts, splits] with the splits along `axis`."""
+        """Return an array [questions, rollouts, splits] with its splits along `axis`."""
         shape = [1] * self.axes
         shape[0], shape[1], shape[axis] = table.shape
         return table.reshape(shape)
 
     def at_cut(self, name: str, cut: Expression, scope: _StepScope, verdicts: Verdicts) -> Floats:
+        """Return verdicts at a cut on responses of this name; beyond its end a response has its own verdict.
+
+        Args:
+            name: The name of the responses.
+            cut: The cut in tokens; the result is NaN if the cut is NaN.
+            scope: The values of names.
+            verdicts: Returns verdicts at cuts below the responses' lengths.
+        """
         response = scope.responses[name]
         if response.over != "group":
             raise reference_not_cut(self.reward.name)
         cuts = np.maximum(np.floor(self.value(cut, scope)), 0)
-        length, correct = self.measured(name, scope, "length"), self.measured(name, scope, "correct")
+        length, correct = self.column(name, scope, "length"), self.column(name, scope, "correct")
         number = self.along(
             np.arange(self.inputs.length.size, dtype=float).reshape(self.inputs.length.shape), response.axis
         )
@@ -449,14 +472,14 @@ class _Evaluator:
         out[np.isnan(cuts)] = np.nan
         return out
 
-    def of_tokens(self, node: TokenRun, scope: _StepScope) -> Floats:
-        """Return the statistics of responses' tokens up to a cut or their ends."""
+    def token_statistic(self, node: TokenRun, scope: _StepScope) -> Floats:
+        """Return the statistic of each response's tokens, up to the node's cut or the response's end."""
         response, key = scope.responses[node.of], node.of_any
         if response.over != "group" or key not in self.inputs.tokens:
             raise given_missing(
                 f"the reward `{self.reward.name}`", expression_text(key), sorted(self.inputs.features)
             )
-        length = self.measured(node.of, scope, "length")
+        length = self.column(node.of, scope, "length")
         cut = length if node.cut is None else np.maximum(np.floor(self.value(node.cut, scope)), 0)
         numbers = np.arange(self.inputs.length.size, dtype=float).reshape(self.inputs.length.shape)
         cut, number = np.broadcast_arrays(np.fmin(cut, length), self.along(numbers, response.axis))
@@ -464,6 +487,7 @@ class _Evaluator:
         return values if node.cut is None else np.where(np.isnan(self.value(node.cut, scope)), np.nan, values)
 
     def aggregate(self, node: Aggregate, scope: _StepScope) -> Floats:
+        """Return a statistic over responses or splits, computed along an axis of its own."""
         axis = 3 + scope.depth
         if node.over == "splits":
             members = self.splits(self.inputs.split_tokens, axis)
@@ -477,7 +501,7 @@ class _Evaluator:
         else:
             responses = {**scope.responses, node.var: _Response(node.over, axis)}
             inner = replace(scope, responses=responses, depth=scope.depth + 1)
-            members, present = self.measured(node.var, inner, "length"), np.full((1,) * self.axes, True)
+            members, present = self.column(node.var, inner, "length"), np.full((1,) * self.axes, True)
             if node.over == "history":
                 present = self.along(self.earlier.present, axis)
         value = np.ones_like(members) if node.fn == "count" else self.value(node.value, inner)
@@ -493,37 +517,49 @@ class _Evaluator:
 
 
 def _require_finite(reward: Reward, inputs: RewardInputs, values: Floats, lets: Mapping[str, Floats]) -> None:
-    """Raise E0920 for the first reward that is NaN or infinite, with the response's length, verdict and lets."""
+    """Raise E0920 for the first reward that is NaN or infinite, with values of its response.
+
+    Args:
+        reward: The reward.
+        inputs: The arrays of the step.
+        values: The rewards, [questions, rollouts, splits].
+        lets: The values of `let` definitions by name.
+    """
     present = np.broadcast_to(inputs.present, values.shape) if reward.dense is not None else np.True_
     bad = np.argwhere(~np.isfinite(values) & present)
     if len(bad) == 0:
         return
     question, rollout, split = (int(i) for i in bad[0])
-    seen = {
+    numbers = {
         "len(y)": float(inputs.length[question, rollout]),
         "correct(y)": float(inputs.correct[question, rollout]),
     }
-    seen.update(inputs.tracks)
+    numbers.update(inputs.tracks)
     for name, value in lets.items():
         values_of_let = np.broadcast_to(
             value.reshape(value.shape[:3]), (*inputs.length.shape, value.shape[2])
         )
-        seen[name] = float(values_of_let[question, rollout, 0])
+        numbers[name] = float(values_of_let[question, rollout, 0])
     if reward.dense is not None:
         ends = np.broadcast_to(inputs.split_tokens, values.shape)
-        seen[reward.dense.var] = float(ends[question, rollout, split])
+        numbers[reward.dense.var] = float(ends[question, rollout, split])
     index = split if reward.dense is not None else None
     raise not_finite(
-        reward.name, inputs.questions[question], rollout, index, float(values[question, rollout, split]), seen
+        reward.name,
+        inputs.questions[question],
+        rollout,
+        index,
+        float(values[question, rollout, split]),
+        numbers,
     )
 
 
 @dataclass(frozen=True, slots=True)
 class Cuts:
-    """Cuts in tokens that need verdicts, rising, by response; responses are numbered row by row.
+    """The cuts in tokens at which a reward needs verdicts, by response; responses are numbered question by question.
 
-    `forced` are cuts with a forced answer and `bare` cuts graded as they are, both below the response's length. `tokens` are
-    the cuts of each statistic over tokens, which may be the response's end.
+    `forced` are cuts with a forced answer, and `bare` are cuts without forcing; all are below the response's length.
+    `tokens` are the cuts of each statistic over tokens, which may be the response's end.
     """
 
     forced: tuple[tuple[int, ...], ...]
@@ -532,32 +568,38 @@ class Cuts:
 
     @property
     def any(self) -> bool:
-        """Return whether any response must be cut."""
+        """Return whether a response needs a verdict at a cut."""
         return any(self.forced) or any(self.bare)
 
 
 class _Recorder:
-    """A substitute for verdicts that records the queries and answers no."""
+    """A stand-in for a function of verdicts: it records the requested cuts, and returns false verdicts."""
 
     def __init__(self, responses: int) -> None:
-        self.asked: list[set[int]] = [set() for _ in range(responses)]
+        self.queries: list[set[int]] = [set() for _ in range(responses)]
 
     def __call__(self, response: Ints, cut: Ints) -> Bools:
+        """Record pairs of response and cut, and return False for each."""
         for pair in np.unique(np.stack((response.ravel(), cut.ravel()), axis=1), axis=0).tolist():
-            self.asked[pair[0]].add(pair[1])
+            self.queries[pair[0]].add(pair[1])
         return np.zeros(response.shape, dtype=np.bool_)
 
     def cuts(self) -> tuple[tuple[int, ...], ...]:
-        return tuple(tuple(sorted(of_one)) for of_one in self.asked)
+        """Return the recorded cuts of each response, increasing."""
+        return tuple(tuple(sorted(cuts)) for cuts in self.queries)
 
 
 def needed_cuts(reward: Reward, inputs: RewardInputs) -> Cuts:
-    """Return the cuts that `vectorise` and `interpret` may read, whichever way their conditions go.
+    """Return the cuts at which `vectorise` may need verdicts, whatever the verdicts are.
 
-    They are what `Reward.forced` says of the reward alone, for these responses.
+    A cut at or beyond a response's end needs no verdict, because the response's own verdict counts there.
 
-    A cut at or past a response's end is not a cut: the response is graded as it is. Raises E0922 and E0505 as `vectorise`
-    does.
+    Args:
+        reward: The reward.
+        inputs: The arrays of the step's responses; verdicts are not read.
+
+    Raises:
+        Problem: E0922 or E0505, as `vectorise`.
     """
     forced, bare = _Recorder(inputs.length.size), _Recorder(inputs.length.size)
     tokens = {node: _Recorder(inputs.length.size) for node in reward.tokens}

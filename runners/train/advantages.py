@@ -371,12 +371,12 @@ def _evaluate_lets(
     """Return the values of a reward's `let` definitions for response `index`, then the values of its metrics."""
     numbers = {f"{TRACK}{name}": value for name, value in group.tracks.items()}
     values: list[float] = []
-    asker = f"the reward `{reward.name}`"
+    reader = f"the reward `{reward.name}`"
     for let in reward.lets:
-        values.append(measure(asker, let.value, group, {"y": group.rollouts[index]}, numbers, split_tokens))
+        values.append(measure(reader, let.value, group, {"y": group.rollouts[index]}, numbers, split_tokens))
         numbers[let.name] = values[-1]
     bindings = {"y": group.rollouts[index]}
     values += [
-        measure(asker, metric.value, group, bindings, numbers, split_tokens) for metric in reward.metrics
+        measure(reader, metric.value, group, bindings, numbers, split_tokens) for metric in reward.metrics
     ]
     return tuple(values)

@@ -56,13 +56,8 @@ def metrics_table(rows: Sequence[Mapping[str, float]]) -> pl.DataFrame:
 
 
 PEAK_FLOPS = {
-    "H100": 989.4e12,
-    "H200": 989.4e12,
-    "H800": 989.4e12,
-    "A100": 312e12,
-    "A800": 312e12,
-    "L40S": 362.05e12,
-}
+    "H100": 989.4e12, "H200": 989.4e12, "H800": 989.4e12, "A100": 312e12, "A800": 312e12, "L40S": 362.05e12,
+}  # fmt: skip
 """FLOP/s of dense bf16 matrix products by a part of the device's name, from NVIDIA's data sheets (SXM versions)."""
 
 

@@ -76,7 +76,7 @@ class Tracks:
         if monitor is not None and reward.monitors:
             monitor_table = self._monitor_table(monitor, step)
         recent = [self._step_table(i) for i in range(max(0, step - reward.window), step)]
-        values = self.last = track_values(reward, step, recent, monitor_table, before=self.last)
+        values = self.last = track_values(reward, step, recent, monitor_table, previous=self.last)
         seconds = time_spans("monitor", (start, now())) if monitor_table is not None else {}
         row = {f"{TRACK_PREFIX}{name}": value for name, value in values.items()}
         return replace(sampler, tracks=values), row, seconds

@@ -187,7 +187,7 @@ def test_measures_are_those_of_slow_loops(
     job: MakeJob, study: Callable[..., Study], tmp_path: Path, ragged: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Over two seeds of one arm, against a base that no seed changes; a ratio's interval is the jackknife's."""
-    monkeypatch.setattr(measures, "LOT", 64)
+    monkeypatch.setattr(measures, "MAX_ARRAY_SIZE", 64)
     arms = {"base": ["base"], "quick": ["quick@1", "quick@2"]}
     folders = {
         role: evaluation(tmp_path / role, at, 9.0 if role == "base" else 5.0, ragged=ragged)

@@ -170,7 +170,7 @@ def test_what_cannot_be_read_is_told_apart(judge: ProgramJudge) -> None:
     }
     for text, why in said.items():
         found = outcome(judge, forge.format(text), RETURNS)
-        assert found == f"what its program says cannot be read: {why}"
+        assert found == f"its program's output cannot be read: {why}"
     assert outcome(judge, forge.format("b'[' * 399 + b']' * 399"), RETURNS) == "wrong"
     assert outcome(judge, "def f(x): return sum(x)", RETURNS) == "right"
 

@@ -141,7 +141,7 @@ BAD = {
     "no texts": (lambda: None, FORCED, "E0438", "2 responses of `a` have no text, out of which"),
     "no benchmark": (lambda: table("--benchmark", "all"), ONE, "E0438", "no response to sums, and has all"),
     "other questions": (
-        lambda: table(change=("q,<q> 1 +2 ?", "p,<q> 1 +3 ?")), ONE, "E0438", "1 have no response, and 1 are others",
+        lambda: table(change=("q,<q> 1 +2 ?", "p,<q> 1 +3 ?")), ONE, "E0438", "1 have no response, and 1 are unknown",
     ),
     "not as import writes it": (
         lambda: pl.read_parquet("t.parquet").with_columns(tokens=None).cast({"tokens": pl.Int64}).write_parquet("t.parquet"),

@@ -144,7 +144,7 @@ def test_a_track_that_reads_itself_is_a_loop_over_steps(groups, steps):
     price, values = 1.0, {}
     mean = np.mean([tokens for group in groups for tokens, _, _ in group])
     for step in range(steps):
-        values = track_values(reward, step, [table(groups)] if step else [], None, before=values)
+        values = track_values(reward, step, [table(groups)] if step else [], None, previous=values)
         price = min(max(price + (mean - 10) / 10, 0), 5) if step else 1.0
         assert values == {"a": pytest.approx(price), "twice": pytest.approx(2 * price)}
 
@@ -156,7 +156,7 @@ def test_a_track_follows_a_metric_and_waits_where_it_has_no_number():
     )
     values, found = {}, []
     for step, spread in enumerate((2.0, 3.0, None, 5.0)):
-        values = track_values(reward, step, [], None, before=values)
+        values = track_values(reward, step, [], None, previous=values)
         found.append(values["a"])
         values |= {f"{METRIC}spread": spread} if spread is not None else {}
     assert found == [7, 2, 3, 3]

@@ -340,7 +340,7 @@ def test_leash_prices_tokens_past_the_target(tmp_path: Path) -> None:
             "mode": None,
             "budget": None,
         }
-        values = track_values(rule, step, [pl.DataFrame(rows)], None, before=values)
+        values = track_values(rule, step, [pl.DataFrame(rows)], None, previous=values)
         assert values == {"price": pytest.approx(price)}
     assert outcomes(rule, replace(asked, tracks={"price": 0.9})) == pytest.approx([1, 1 - 0.9 * 1.5, -1])
 
@@ -369,7 +369,7 @@ def test_laconic_prices_tokens_past_the_budget_and_being_cut_off(tmp_path: Path)
             ]
         )
         rows = {"rollout": [0, 1], "tokens": list(lengths), "correct": verdicts, "mode": None, "budget": None}
-        values = track_values(rule, step, [pl.DataFrame(rows)], None, before=values)
+        values = track_values(rule, step, [pl.DataFrame(rows)], None, previous=values)
         price = min(max(price + 0.1 * (sum(lengths) / 2 / 20 - 1), 0), 0.1)
         assert values == {"price": pytest.approx(price)}
     assert price == 0.1
@@ -383,7 +383,7 @@ def test_a_dlp_prices_tokens_while_accuracy_is_above_the_reference(tmp_path: Pat
     for step, (right, price) in enumerate((((1, 1), 0.005), ((1, 0), 0.004), ((0, 0), 0)), 1):
         rows = {"rollout": [0, 1], "tokens": [9, 9], "correct": [bool(each) for each in right]}
         table = pl.DataFrame(rows | {"mode": None, "budget": None})
-        values = track_values(rule, step, [table], None, before=values)
+        values = track_values(rule, step, [table], None, previous=values)
         assert values == {"price": pytest.approx(price)}
 
 
@@ -495,7 +495,7 @@ def test_rlpr_drops_questions_by_a_moving_average_of_spreads(tmp_path: Path) -> 
     """As their code does: from step 11 on, against the mean of steps 6 to 10, which then moves by a hundredth a step."""
     rule, values, spreads = library("rlpr()", tmp_path), dict[str, float](), [0.1 * n for n in range(1, 15)]
     for step, spread in enumerate(spreads):
-        values = track_values(rule, step, [], None, before=values)
+        values = track_values(rule, step, [], None, previous=values)
         # Step n of their count has n - 1 steps done.
         expected = float(np.mean(spreads[5:10])) if step >= 10 else 0
         for each in spreads[10:step]:
