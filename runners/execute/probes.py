@@ -23,8 +23,7 @@ from typing import Any
 from reodsl import __version__
 from reodsl.diagnostics import Diagnostic, error, first_line, listed, warning
 from reodsl.plan.registry import MachinePart
-from runners.engine.sglang.kernels import link_kernel, toolkit
-from runners.engine.sglang.settings import REMEDY, find_interpreter
+from runners.engine.sglang.settings import REMEDY, find_interpreter, link_kernel, toolkit
 from runners.execute.instance import import_ray, start_ray
 
 ANSWER_SECONDS = 50.0

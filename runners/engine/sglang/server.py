@@ -19,8 +19,7 @@ import httpx
 from humanize import naturalsize
 
 from reodsl.diagnostics import Problem, problem
-from runners.engine.sglang.kernels import toolkit
-from runners.engine.sglang.settings import CHANNELS, LAUNCHER, Settings
+from runners.engine.sglang.settings import CHANNELS, LAUNCHER, Settings, toolkit
 from runners.machine.process import Child, ProcessDied, last_lines, read_end
 from runners.machine.rendezvous import GLOO, LOOPBACK, interface
 from runners.machine.scratch import Scratch

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from runners.engine.sglang.kernels import link_kernel, toolkit
+from runners.engine.sglang.settings import link_kernel, toolkit
 
 pytestmark = pytest.mark.sglang
 
