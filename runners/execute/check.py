@@ -78,6 +78,7 @@ def check(tasks: tuple[Task, ...], spec: Spec, folder: Path, machine: Machine) -
         *_engines(tasks, machine),
         *_devices(tasks, spec.study.cluster, machine),
         *_precisions(tasks, machine),
+        *_products(tasks, machine),
         *_weights(tasks, folder),
         *_teachers(spec, folder),
         *_confines(tasks, machine),
@@ -255,6 +256,18 @@ def _lacking_precision(task: Task, precision: str, machine: Machine) -> tuple[st
     return None
 
 
+def _products(tasks: Iterable[Task], machine: Machine) -> Iterator[Diagnostic]:
+    """Report E0975 if a task multiplies on this machine, and `REODSL_PRODUCTS` names no library."""
+    named = os.environ.get("REODSL_PRODUCTS") and importlib.util.find_spec("torch") is not None
+    if named and not machine.address and any(task.kind in COMPUTES for task in tasks):
+        from runners.models.products import products
+
+        try:
+            products()
+        except Problem as caught:
+            yield from caught.diagnostics
+
+
 def multiplies_bfloat16(cpuinfo: Path = Path("/proc/cpuinfo")) -> bool:
     """Return whether this processor multiplies bfloat16 numbers, as far as `cpuinfo` and oneDNN say.
 
@@ -268,7 +281,7 @@ def multiplies_bfloat16(cpuinfo: Path = Path("/proc/cpuinfo")) -> bool:
         return False
     if importlib.util.find_spec("torch") is None:
         return True
-    from runners.engine.embedded.model import computes_bfloat16
+    from runners.models.products import computes_bfloat16
 
     return computes_bfloat16()
 

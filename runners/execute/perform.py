@@ -196,6 +196,7 @@ def _describe(
 ) -> dict[str, Any]:
     """Return the circumstances of a result for reports, prices and people; they are in no identity."""
     served = {package: " and ".join(versions) for package, versions in read_record(work / PLACE).items()}
+    multiplied = sys.modules.get("runners.models.products")
     return {
         "task": order.task.id,
         "inputs": order.inputs,
@@ -206,6 +207,9 @@ def _describe(
         "peak_memory": peak,
         "device": order.resources.device,
         "device_model": device_model(order.resources.device),
+        "products": multiplied.describe_products()
+        if multiplied and order.resources.device == "cpu"
+        else None,
         "threads": order.resources.threads,
         "engine": order.resources.engine,
         "trainers": order.resources.trainers,

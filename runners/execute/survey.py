@@ -9,7 +9,7 @@ import subprocess
 import sys
 from importlib import metadata
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from reodsl.plan.registry import MachinePart
 from runners.engine.sglang.settings import REMEDY, find_interpreter, saves_memory
@@ -22,9 +22,16 @@ _INSTALL = "pip install 'reodsl[run]'"
 _PACKAGES = ("transformers", "safetensors", "polars", "math-verify")
 _TORCH = """
 import json, torch
+from reodsl.diagnostics import Problem
+from runners.models.products import describe_products
 here = torch.cuda.is_available()
 found = [torch.cuda.get_device_properties(i) for i in range(torch.cuda.device_count())] if here else []
-print(json.dumps([torch.__version__, torch.version.cuda, [[one.name, one.total_memory] for one in found]]))
+try:
+    clause, help = describe_products(), None
+except Problem as caught:
+    clause, help = caught.diagnostics[0].message, caught.diagnostics[0].help
+devices = [[one.name, one.total_memory] for one in found]
+print(json.dumps([torch.__version__, torch.version.cuda, devices, clause, help]))
 """
 _SGLANG = (
     "import json; from importlib.metadata import version as v; print(json.dumps([v('sglang'), v('torch')]))"
@@ -63,13 +70,14 @@ def _torch() -> MachinePart:
         return MachinePart(
             "torch", "broken", f"cannot be imported: {answer}", f"install it again: {_INSTALL}"
         )
-    version, cuda, devices = answer
+    version, cuda, devices, clause, help = answer
     if devices:
         names = {f"{name}, {memory / 2**30:.0f} GiB" for name, memory in devices}
         return MachinePart("torch", "ok", f"{version}, {len(devices)} x {' and '.join(sorted(names))}")
     gpu_count = shown_gpus()
     if not gpu_count:
-        return MachinePart("torch", "ok", f"{version}, on the processor: there is no GPU")
+        state: Literal["ok", "broken"] = "ok" if help is None else "broken"
+        return MachinePart("torch", state, f"{version}, on the processor: there is no GPU; {clause}", help)
     why = "it was built without CUDA" if cuda is None else f"it was built for CUDA {cuda}"
     device = "the GPU" if gpu_count == 1 else f"any of the {gpu_count} GPUs"
     return MachinePart("torch", "broken", f"{version} cannot use {device} here: {why}", CUDA_BUILD)

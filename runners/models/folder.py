@@ -40,6 +40,7 @@ from runners.models.bounds import (
     require_bounded,
     require_small_tables,
 )
+from runners.models.products import replace_linear
 from runners.models.tensors import tensor_shapes
 from runners.models.tokenizer import TimedTokenizer, report_unreadable
 
@@ -148,6 +149,7 @@ def load_model(folder: Path, dtype: torch.dtype = torch.float32) -> Any:
         raise _misfit(folder, f"the tensors do not fit the config: {first_line(fault)}") from fault
     for name in sorted(report["missing_keys"]):
         raise _misfit(folder, f"the weights have no tensor `{name}`")
+    replace_linear(model)
     return model.eval()
 
 
@@ -167,6 +169,7 @@ def load_outline(folder: Path) -> Any:
     generation = load_generation(folder)
     if generation is not None:
         model.generation_config = generation
+    replace_linear(model)
     return model.eval()
 
 

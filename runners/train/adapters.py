@@ -12,11 +12,11 @@ from contextlib import contextmanager
 from typing import Any
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
 from reodsl.diagnostics import problem
 from reodsl.ir.training import Lora
+from runners.models.products import apply_linear
 
 MATRICES = {
     "attention": ("self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj", "self_attn.o_proj"),
@@ -51,10 +51,10 @@ class LoraLinear(nn.Linear):
         Returns:
             Activations, [..., out].
         """
-        frozen_output = F.linear(input, self.weight, self.bias)
+        frozen_output = apply_linear(input, self.weight, self.bias)
         if not self.applied:
             return frozen_output
-        return frozen_output + self.scale * F.linear(F.linear(input, self.lora_A), self.lora_B)
+        return frozen_output + self.scale * apply_linear(apply_linear(input, self.lora_A), self.lora_B)
 
 
 def merge(weight: Tensor, a: Tensor, b: Tensor, scale: float) -> Tensor:

@@ -7,12 +7,12 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 from torch.autograd import Function
 from torch.utils.checkpoint import checkpoint
 
 from reodsl.ir.training import Loss
+from runners.models.products import apply_linear, multiply
 from runners.train.attention import compile_kernel
 
 CHUNK_ELEMENTS, GPU_CHUNK_ELEMENTS = 1 << 25, 1 << 27
@@ -63,7 +63,7 @@ class _TokenLogprobs(Function):
             logits = saved[0] if saved else make_logits(hidden[rows], weight, ctx.temperature)
             logit_gradient = compile_kernel(_slopes, logits.device)
             d_logits = logit_gradient(logits, log_sum[rows], targets[rows], grad[rows], hidden.dtype)
-            d_hidden[rows] = d_logits @ weight
+            d_hidden[rows] = multiply(d_logits, weight.t())
             if d_weight is not None:
                 add_product(d_weight, d_logits, hidden[rows])
         return d_hidden, None if d_weight is None else d_weight.to(weight.dtype), None, None
@@ -98,7 +98,7 @@ def _wide_product(x: Tensor, weight: Tensor) -> Tensor:
     """Return `x @ weight.T` in float32; sums over half-precision inputs are accumulated in float32 too."""
     if _sums_wide(x):
         return torch.mm(x, weight.t(), out_dtype=torch.float32)
-    return F.linear(x.float(), weight.float())
+    return multiply(x.float(), weight.float())
 
 
 def add_product(total: Tensor, d_logits: Tensor, hidden: Tensor) -> None:
@@ -112,7 +112,7 @@ def add_product(total: Tensor, d_logits: Tensor, hidden: Tensor) -> None:
     if _sums_wide(d_logits):
         torch.addmm(total, d_logits.t(), hidden, out_dtype=torch.float32, out=total)
     else:
-        total += (d_logits.t() @ hidden).float()
+        total += multiply(d_logits.t(), hidden.t()).float()
 
 
 def _sums_wide(x: Tensor) -> bool:
@@ -173,7 +173,7 @@ def token_entropies(hidden: Tensor, weight: Tensor, temperature: float = 1.0) ->
 
 def _entropies(hidden: Tensor, weight: Tensor, temperature: float) -> Tensor:
     """Return the entropies of `token_entropies` for one chunk of tokens."""
-    logprobs = torch.log_softmax(F.linear(hidden, weight).float() / temperature, -1)
+    logprobs = torch.log_softmax(apply_linear(hidden, weight).float() / temperature, -1)
     return -(logprobs.exp() * logprobs).sum(-1)
 
 
@@ -371,7 +371,7 @@ class _Divergences(Function):
                 hidden[rows], weight, rows_q[rows], matrix_q, rows, ctx.temperature, ctx.form
             )[1]
             d_logits = gradients.mul_(grad[rows, None]).to(hidden.dtype)
-            d_hidden[rows] = d_logits @ weight
+            d_hidden[rows] = multiply(d_logits, weight.t())
             if d_weight is not None:
                 add_product(d_weight, d_logits, hidden[rows])
         return d_hidden, None if d_weight is None else d_weight.to(weight.dtype), None, None, None, None

@@ -340,7 +340,7 @@ def test_a_precision_is_held_against_processor_and_engine(
         return checking.multiplies_bfloat16(flags)
 
     for works in (True, False):
-        monkeypatch.setattr("runners.engine.embedded.model.computes_bfloat16", lambda works=works: works)
+        monkeypatch.setattr("runners.models.products.computes_bfloat16", lambda works=works: works)
         assert multiplies("flags\t\t: fpu avx512_bf16 amx_tile\n") == works
         assert multiplies("Features\t: fp asimd bf16\n") == works
         assert multiplies("nothing is listed") == works

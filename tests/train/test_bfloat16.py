@@ -9,8 +9,8 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from runners.engine.embedded.model import rounded_linear
 from runners.engine.protocol import TokenSampling
+from runners.models.products import pack_rounded
 from runners.train.batch import TrainBatch
 from runners.train.logprobs import token_logprobs
 from runners.train.sharding import Scorer
@@ -77,7 +77,7 @@ def test_log_probabilities_and_heads_round_their_inputs_on_every_processor(rows:
     x, weight = normal(rows, 256), normal(VOCAB, 256)
     exact = x.to(HALF).float() @ weight.to(HALF).float().t()
     assert float((x @ weight.t() - exact).abs().max()) > 1e-2
-    head = rounded_linear(weight.clone(), "auto")(x)
+    head = pack_rounded(weight.clone())(x)
     assert head.dtype == torch.float32
     torch.testing.assert_close(head, exact, atol=1e-3, rtol=1e-5)
     targets = torch.arange(rows) % VOCAB

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 from collections.abc import Callable
 from pathlib import Path
 
@@ -33,7 +34,8 @@ AS_OLDER = (
 PROCESSOR = (
     f"{processor()} with {torch.backends.cpu.get_cpu_capability()}{' as an older one' if AS_OLDER else ''}"
 )
-HERE = f"{PROCESSOR}, torch {torch.__version__}, transformers {transformers.__version__}"
+CHOSEN = f", products of {named}" if (named := os.environ.get("REODSL_PRODUCTS")) else ""
+HERE = f"{PROCESSOR}{CHOSEN}, torch {torch.__version__}, transformers {transformers.__version__}"
 PREFERENCE = sft(steps=4, algorithm="adamw").model_copy(
     update={"method": Dpo(batch=2, max_tokens=64, beta=0.3)}
 )

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, Protocol
 
 import torch
-from torch import Tensor
 from torch.nn import functional
 from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
 
 from reodsl.diagnostics import Problem, problem
 from runners.models.bounds import MATCH_REMEDY
+from runners.models.products import Library, Linear, pack_linear, pack_rounded, pad_rows
 
 _HALF = torch.bfloat16
 _CACHE_SHARE = 3
@@ -29,8 +29,7 @@ class EmbeddedSettings:
     At most `rows` responses are decoded at once; others start when half of them have ended. `cache_bytes` bounds the
     memory of key-value caches, those for `force` included (a row always starts). `prefill_tokens` bounds the tokens
     that are read in a pass. `dtype` is what layers multiply; sums, norms, the residual stream and logits are float32
-    either way. `linear` picks the matrix product: "onednn" repacks weights on CPU, "plain" never does, "auto" is the
-    first if it is available.
+    either way. `linear` is the library that multiplies on CPU, None for the processor's.
     """
 
     device: str = "cpu"
@@ -38,7 +37,7 @@ class EmbeddedSettings:
     rows: int = 512
     cache_bytes: int = 1 << 30
     prefill_tokens: int = 8192
-    linear: Literal["auto", "onednn", "plain"] = "auto"
+    linear: Library | None = None
 
     @staticmethod
     def on(device: str, precision: str = "auto") -> EmbeddedSettings:
@@ -170,64 +169,6 @@ def _variant(family: str, variant: str, supported: str) -> Problem:
     )
 
 
-Linear = Callable[[torch.Tensor], torch.Tensor]
-
-
-def onednn_available(device: torch.device, dtype: torch.dtype) -> bool:
-    """Return whether oneDNN can multiply repacked weights: on CPU, in float32, or in bfloat16 if the processor has it."""
-    return (
-        device.type == "cpu"
-        and (dtype == torch.float32 or (dtype == _HALF and computes_bfloat16()))
-        and torch.backends.mkldnn.is_available()
-        and hasattr(torch.ops.mkldnn, "_reorder_linear_weight")
-        and hasattr(torch.ops.mkldnn, "_linear_pointwise")
-    )
-
-
-def linear(
-    weight: torch.Tensor, bias: torch.Tensor | None, kind: Literal["auto", "onednn", "plain"]
-) -> Linear:
-    """Return a function that multiplies rows [n, in] by a weight to rows [n, out].
-
-    If the weight is repacked for oneDNN, the function keeps only the repacked copy. On the processors measured, products
-    with repacked weights are 1.8 to 2.4 times as fast as torch's default fp32 product from 64 rows up, and differ from
-    it only by rounding.
-
-    Args:
-        weight: [out, in].
-        bias: [out], or None.
-        kind: As `EmbeddedSettings.linear`: `plain` never repacks.
-    """
-    if kind != "plain" and onednn_available(weight.device, weight.dtype):
-        packed = torch.ops.mkldnn._reorder_linear_weight(weight.contiguous())
-
-        def by_onednn(rows: torch.Tensor) -> torch.Tensor:
-            return torch.ops.mkldnn._linear_pointwise(rows, packed, bias, "none", [], "")
-
-        return by_onednn
-
-    def by_torch(rows: torch.Tensor) -> torch.Tensor:
-        return functional.linear(rows, weight, bias)
-
-    return by_torch
-
-
-def rounded_linear(weight: torch.Tensor, kind: Literal["auto", "onednn", "plain"]) -> Linear:
-    """Return a function that multiplies rows [n, in] by a weight to float32 rows [n, out], both rounded to bfloat16.
-
-    A CPU adds the products in float32; a GPU rounds the sums to bfloat16 too.
-
-    Args:
-        weight: [out, in].
-        kind: As `EmbeddedSettings.linear`.
-    """
-    if weight.device.type != "cpu":
-        half = linear(weight.to(_HALF), None, kind)
-        return lambda rows: half(rows.to(_HALF)).float()
-    product = linear(weight.to(_HALF).float(), None, kind)
-    return lambda rows: product(rows.to(_HALF).float())
-
-
 @dataclass(frozen=True, slots=True)
 class Layer:
     """A decoder layer.
@@ -308,7 +249,7 @@ def weights_of(state: Mapping[str, torch.Tensor], shape: Shape, settings: Embedd
             if has_bias
             else None
         )
-        return linear(weight, bias if bias is None else bias.to(products), settings.linear)
+        return pack_linear(weight, bias if bias is None else bias.to(products), settings.linear)
 
     queries, keys = shape.heads * shape.head_dim, shape.kv_heads * shape.head_dim
 
@@ -344,7 +285,7 @@ def weights_of(state: Mapping[str, torch.Tensor], shape: Shape, settings: Embedd
         embedding=embedding,
         layers=tuple(layer(index) for index in range(shape.layers)),
         norm=take("model.norm.weight", shape.hidden),
-        head=rounded_linear(head, settings.linear) if half else linear(head, None, settings.linear),
+        head=pack_rounded(head, settings.linear) if half else pack_linear(head, None, settings.linear),
         products=products,
     )
 
@@ -445,35 +386,3 @@ class Decoder:
             gate, up = layer.gate_up(rows).chunk(2, -1)
             x = x + layer.down(functional.silu(gate).mul_(up))
         return weights.head(functional.rms_norm(x, size, weights.norm, shape.norm_eps))[:count]
-
-
-_BITS = 4
-"""The bits of a number of rows that may differ after the leading one: 16 numbers for each doubling."""
-
-
-def round_up(rows: int) -> int:
-    """Return the smallest number of at least `rows` that has at most five significant bits, e.g. 34 for 33."""
-    step = 1 << max(rows.bit_length() - 1 - _BITS, 0)
-    return -(-rows // step) * step
-
-
-def pad_rows(x: Tensor) -> Tensor:
-    """Pad a tensor on CPU with rows of zeros, so that the number of rows takes few different values.
-
-    oneDNN prepares a product for each new shape, which takes longer than the product of a small model. When the number
-    of rows changed at each step, this preparation took half of the products' time. Tensors on other devices are
-    returned unchanged.
-
-    Args:
-        x: [rows, ...].
-
-    Returns:
-        [round_up(rows), ...].
-    """
-    extra = round_up(len(x)) - len(x) if x.device.type == "cpu" else 0
-    return functional.pad(x, (0, 0) * (x.dim() - 1) + (0, extra)) if extra else x
-
-
-def computes_bfloat16() -> bool:
-    """Return whether oneDNN multiplies in bfloat16 on this machine, which `ONEDNN_MAX_CPU_ISA` may forbid."""
-    return torch.backends.mkldnn.is_available() and bool(torch.ops.mkldnn._is_mkldnn_bf16_supported())

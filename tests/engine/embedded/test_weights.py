@@ -58,7 +58,7 @@ def test_memory_is_given_back_until_the_next_weights(one_model: Any) -> None:
 def test_the_engine_keeps_its_own_copy() -> None:
     model = make_model("qwen3-mha-untied")
     requests = make_requests(3, 2)
-    engine = engine_of(model, linear="plain")
+    engine = engine_of(model, linear="torch")
     before = engine.generate(requests, SAMPLED)
     with torch.no_grad():
         for tensor in model.parameters():
