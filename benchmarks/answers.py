@@ -18,8 +18,8 @@ import orjson
 
 from benchmarks.tables import ROOT
 from reodsl.lsp.analysis import Analysis, analyse, list_findings
-from reodsl.lsp.colours import hints
 from reodsl.lsp.complete import completions
+from reodsl.lsp.hints import hints
 from reodsl.lsp.meaning import meaning, references
 from runners.engine.protocol import Request, TokenSampling
 from runners.engine.sglang.messages import Draft

@@ -34,9 +34,9 @@ from reodsl.lsp.analysis import (
     range_of_text,
     show_finding,
 )
-from reodsl.lsp.colours import OutlineSymbol, hints, symbols
 from reodsl.lsp.complete import Completion, Sort, completions
 from reodsl.lsp.fixes import UNUSED, Fix, fixes
+from reodsl.lsp.hints import OutlineSymbol, hints, symbols
 from reodsl.lsp.meaning import NOT_RENAMABLE, meaning, references, rename
 from reodsl.lsp.outline import locate
 from reodsl.syntax.formatter import format_source

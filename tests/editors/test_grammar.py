@@ -1,4 +1,4 @@
-"""The TextMate grammar: up to date, and it agrees with the language server's colours on every spec."""
+"""The TextMate grammar: up to date, and it agrees with the lexer of documents on every spec."""
 
 from __future__ import annotations
 
@@ -8,30 +8,31 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pygments.token import Comment, Keyword, Name, Number, String
 
 from editors.grammar import PLACE, text
+from reodsl.highlight import ReoLexer
 from reodsl.language.reference import words
-from reodsl.lsp.colours import colours
 
 ROOT = Path(__file__).resolve().parents[2]
 SPECS = sorted([*ROOT.glob("specs/**/*.reo"), *ROOT.glob("stdlib/**/*.reo")])
 GRAMMAR = json.loads(PLACE.read_text())
 SCOPES = {
-    "comment": "comment.",
-    "string": "string.",
-    "number": "constant.numeric",
+    Comment.Single: "comment.",
+    String: "string.",
+    Number: "constant.numeric",
     # `from` is also an argument and a setting, and the grammar says so.
-    "keyword": (
+    Keyword: (
         "keyword.",
         "storage.type",
         "constant.language",
         "variable.parameter",
         "variable.other.property",
     ),
-    "class": ("entity.name.type", "variable.other.property"),
-    "property": ("variable.other.property", "storage.type", "keyword."),
+    Name.Class: ("entity.name.type", "variable.other.property"),
+    Name.Attribute: ("variable.other.property", "storage.type", "keyword."),
 }
-"""What a colour of the language server is called in the grammar."""
+"""What a token of the lexer is called in the grammar."""
 
 
 def test_the_grammar_is_up_to_date(request: pytest.FixtureRequest) -> None:
@@ -84,16 +85,15 @@ def scopes(line: str, open_rule: dict[str, Any] | None) -> tuple[list[str], dict
 
 
 @pytest.mark.parametrize("spec", SPECS, ids=lambda path: path.stem)
-def test_it_colours_as_the_language_server_does(spec: Path) -> None:
-    lines, open_rule, marked = spec.read_text().split("\n"), None, []
-    for line in lines:
+def test_it_colours_as_the_lexer_does(spec: Path) -> None:
+    text, open_rule, marked = spec.read_text(), None, list[str]()
+    for line in text.split("\n"):
         found, open_rule = scopes(line, open_rule)
-        marked.append(found)
+        marked += [*found, ""]
     assert open_rule is None
-    wrong = []
-    for each in colours(spec.read_text()):
-        wanted = SCOPES.get(each.sort)
-        scope = marked[each.span.line - 1][each.span.column - 1]
-        if wanted is not None and not scope.startswith(wanted):
-            wrong.append((each.span.line, lines[each.span.line - 1].strip()[:60], each.sort, scope))
+    wrong = [
+        (text.count("\n", 0, at) + 1, piece, token, marked[at])
+        for at, token, piece in ReoLexer().get_tokens_unprocessed(text)
+        if token in SCOPES and not marked[at].startswith(SCOPES[token])
+    ]
     assert not wrong

@@ -11,8 +11,8 @@ import pytest
 from reodsl.ir.kinds import DECLARED, KINDS
 from reodsl.language.modules import _parse_kept, list_library
 from reodsl.lsp.analysis import analyse, list_findings
-from reodsl.lsp.colours import hints
 from reodsl.lsp.complete import Completion, completions
+from reodsl.lsp.hints import hints
 from reodsl.lsp.meaning import meaning
 from tests.lsp.quickstart import TEXT, at, opened
 

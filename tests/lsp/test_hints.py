@@ -1,13 +1,13 @@
-"""Hints beside the text: units of lets, numbers behind names, budgets and the weights of a reward."""
+"""The outline, and hints beside the text: units of lets, numbers behind names, budgets and the weights of a reward."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
 from reodsl.lsp.analysis import analyse
-from reodsl.lsp.colours import hints
+from reodsl.lsp.hints import OutlineSymbol, hints, symbols
 from reodsl.numbers.budgets import Schedule, trapezoid
-from tests.lsp.quickstart import TEXT, opened
+from tests.lsp.quickstart import PATH, TEXT, opened
 
 
 def shown(text: str) -> dict[str, str]:
@@ -71,3 +71,16 @@ def test_a_text_with_mistakes_has_what_can_be_known() -> None:
     broken = TEXT.replace("reward = outcome }", "reward = outcom }", 1)
     assert " 4, 8, 16, 32, 64, 128 tokens" in shown(broken).values()
     assert hints(opened("budgets b = exp("), 1, 9) == ()
+
+
+def test_the_outline_holds_declarations_within_declarations() -> None:
+    main = analyse(PATH, {PATH: TEXT}).program.main
+    assert main is not None
+    found = {each.name: each for each in symbols(main.module.items)}
+    assert (found["n"].kind, found["small"].kind) == ("param", "recipe")
+    study = found["quickstart"]
+    assert isinstance(study, OutlineSymbol)
+    assert [each.name for each in study.children][:2] == ["base", "vanilla"]
+    report = study.children[-1]
+    assert (report.name, [each.name for each in report.children]) == ("report", ["main", "curves"])
+    assert study.span.line <= study.name_span.line <= study.children[0].span.line <= study.span.end_line

@@ -14,9 +14,9 @@ from reodsl.language import check_file
 from reodsl.language.bounds import EDITOR_STEPS
 from reodsl.lsp import analysis as analysed
 from reodsl.lsp.analysis import Analysis, analyse, list_findings, range_of
-from reodsl.lsp.colours import hints, symbols
 from reodsl.lsp.complete import completions
 from reodsl.lsp.fixes import fixes
+from reodsl.lsp.hints import hints, symbols
 from reodsl.lsp.meaning import meaning, references, rename
 
 HEAD = """from std.recipes import ppo

@@ -1,12 +1,10 @@
-"""Colour words by their sort, outline declarations, and show values beside expressions."""
+"""Outline the declarations of a spec, and show values beside its expressions."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
-from itertools import zip_longest
-from typing import Literal
 
 from reodsl.diagnostics.model import Span
 from reodsl.ir.expression import Weight, walk
@@ -15,42 +13,10 @@ from reodsl.language.changes import complete_stages
 from reodsl.language.reward.body import let_units, type_reward
 from reodsl.language.units import Quantity, name_unit
 from reodsl.language.values import DeclaredExperiment, Definition, NestedBlock, Record, Value, WrittenBudgets
-from reodsl.lsp.analysis import Analysis, lines_of
+from reodsl.lsp.analysis import Analysis
 from reodsl.numbers.budgets import coefficients
 from reodsl.syntax import tree
-from reodsl.syntax.scanner import KEYWORDS, Token, scan
-from reodsl.syntax.source import Source
 from reodsl.syntax.tree import walk as nodes
-
-Sort = Literal[
-    "keyword",
-    "class",
-    "property",
-    "function",
-    "parameter",
-    "variable",
-    "namespace",
-    "type",
-    "number",
-    "string",
-    "comment",
-]
-_PLAIN: dict[str, Sort] = {
-    "NUMBER": "number",
-    "STRING": "string",
-    "TEXT": "string",
-    "OPEN_STRING": "string",
-    "OPEN_TEXT": "string",
-}
-_OPENERS = {"LBRACE": "RBRACE", "LPAR": "RPAR", "LSQB": "RSQB"}
-
-
-@dataclass(frozen=True, slots=True)
-class Colour:
-    """A piece of a line with the sort that determines its colour."""
-
-    span: Span
-    sort: Sort
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,15 +34,6 @@ class OutlineSymbol:
     """The declarations inside it."""
 
 
-def colours(text: str) -> list[Colour]:
-    """Return the coloured pieces of a text in order; a piece over several lines is split at line ends."""
-    scanned = scan(Source("", "\n".join(lines_of(text))))
-    words = [*_colour_tokens(scanned.tokens), *(Colour(word.span, "comment") for word in scanned.comments)]
-    lines = lines_of(text)
-    pieces = [piece for word in words for piece in _split_by_line(word, lines)]
-    return sorted(pieces, key=lambda word: (word.span.line, word.span.column))
-
-
 def symbols(items: tuple[tree.BlockItem | tree.ModuleItem, ...]) -> tuple[OutlineSymbol, ...]:
     """Return the outline of a file or block: its declarations and params, with the declarations inside them."""
     outline = []
@@ -89,72 +46,6 @@ def symbols(items: tuple[tree.BlockItem | tree.ModuleItem, ...]) -> tuple[Outlin
         elif isinstance(item, tree.NamedBlock) and (inside := symbols(item.block.items)):
             outline.append(OutlineSymbol("", item.name.name, item.span, item.name.span, inside))
     return tuple(outline)
-
-
-def _colour_tokens(tokens: list[Token]) -> Iterator[Colour]:
-    """Yield the tokens of a text that have a colour."""
-    opened: list[str] = []
-    item: list[str] = []  # the types of the item's tokens so far
-    for token, next_token in zip_longest(tokens, tokens[1:]):
-        kind, next_type = token.type, next_token.type if next_token is not None else ""
-        in_call = bool(opened) and opened[-1] != "LBRACE"
-        if kind in _OPENERS:
-            opened.append(kind)
-        elif opened and kind == _OPENERS[opened[-1]]:
-            opened.pop()
-        is_in_import = kind == "COMMA" and item[:1] == ["FROM"]
-        if kind == "LBRACE" or (kind in ("NEWLINE", "COMMA", "SEP") and not in_call and not is_in_import):
-            item = []
-            continue
-        if kind in KEYWORDS:
-            yield Colour(token.span, "keyword")
-        elif kind in _PLAIN:
-            yield Colour(token.span, _PLAIN[kind])
-        elif kind == "NAME":
-            yield Colour(token.span, _sort_name(item, next_type, in_call))
-        item.append(kind)
-
-
-def _sort_name(item: list[str], next_type: str, in_call: bool) -> Sort:
-    """Return the sort of a name from its position in its item.
-
-    Args:
-        item: The types of the item's tokens before the name.
-        next_type: The type of the token after the name.
-        in_call: Whether the name is in `( )` or `[ ]`.
-    """
-    first, previous = (item[0], item[-1]) if item else ("", "")
-    if previous == "NUMBER" or (previous == "COLON" and first == "PARAM"):
-        return "type"
-    if first == "FROM":
-        return "variable" if "IMPORT" in item else "namespace"
-    if in_call:
-        return "parameter" if next_type == "COLON" else "function" if next_type == "LPAR" else "variable"
-    if not item and next_type == "NAME":
-        return "keyword"
-    if not item and next_type in ("EQUAL", "PLUS_EQUAL", "LBRACE"):
-        return "property"
-    if item == ["NAME"]:
-        return "class"
-    return "function" if next_type == "LPAR" else "variable"
-
-
-def _split_by_line(colour: Colour, lines: Sequence[str]) -> Iterator[Colour]:
-    """Yield a coloured piece as pieces that each lie on one line.
-
-    Args:
-        colour: The piece.
-        lines: The lines of the text.
-    """
-    span = colour.span
-    if span.line == span.end_line:
-        yield colour
-        return
-    for line in range(span.line, span.end_line + 1):
-        start = span.column if line == span.line else 1
-        end = span.end_column if line == span.end_line else len(lines[line - 1]) + 1
-        if end > start:
-            yield Colour(Span(span.path, line, start, line, end), colour.sort)
 
 
 MOST_VALUES = 3
