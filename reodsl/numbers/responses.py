@@ -269,7 +269,7 @@ def check_end(responses: Responses, models: Sequence[str], end: int) -> None:
 
 
 def _forced(samples: pl.LazyFrame, kind: str, points: Sequence[int], upper: bool = False) -> pl.LazyFrame:
-    """Return whether each response is right at each budget, a row for both.
+    """Return a row for each response and budget that says whether the response is right.
 
     Args:
         samples: Responses of a model.

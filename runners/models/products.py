@@ -27,9 +27,9 @@ class Products(NamedTuple):
     """The libraries that multiply float32 matrices on a processor."""
 
     training: Library
-    """Of the layers that train or score; oneDNN converts both matrices for each product."""
+    """The library of layers that train or score; oneDNN converts both matrices for each product."""
     generation: Library
-    """Of the embedded engine; oneDNN converts a weight once."""
+    """The library of the embedded engine; oneDNN converts a weight once."""
 
 
 # By the processor's maker, and the instructions that torch uses. `make bench` measures both libraries at the shapes of
