@@ -179,9 +179,9 @@ def score(job: Job) -> None:
         comparisons=comparisons,
     )
     table = [record(row) for row in rows]
-    kinds: dict[str, pl.DataType] = {"model": pl.String(), "benchmark": pl.String(), "seed": pl.Int64()}
-    kinds |= {f"{name}_star": pl.Boolean() for name in STAR_FIELDS}
-    schema = {key: kinds.get(key, pl.Float64()) for key in table[0]}
+    types: dict[str, pl.DataType] = {"model": pl.String(), "benchmark": pl.String(), "seed": pl.Int64()}
+    types |= {f"{name}_star": pl.Boolean() for name in STAR_FIELDS}
+    schema = {key: types.get(key, pl.Float64()) for key in table[0]}
     pl.DataFrame(table, schema=schema, orient="row").write_parquet(job.out / "reg.parquet")
     of_base = next(
         (row.reg for row in rows if row.model == base and row.benchmark == MEAN and row.seed is None), None

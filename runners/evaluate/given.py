@@ -30,10 +30,10 @@ def name_responses(job: Job, benchmarks: Iterable[str]) -> pl.DataFrame:
     """
     base = job.task.work["base"]
     frame = pl.scan_parquet(job.folder / base.path, glob=False).filter(model=base.of)
-    named = pl.concat(
+    responses = pl.concat(
         [_match(frame, job.inputs[f"data:{name}"] / "questions.parquet", name) for name in benchmarks]
     )
-    return named.with_columns(
+    return responses.with_columns(
         pl.col("finish").fill_null("stop"), pl.col("sample").rank("dense").over("benchmark", "question") - 1
     )
 
@@ -122,9 +122,9 @@ def _match(frame: pl.LazyFrame, path: Path, benchmark: str) -> pl.DataFrame:
     ids = pl.col("id").cast(pl.String).alias("question")
     suite = questions.select(ids, pl.col("question").alias("text"), pl.col("answer").alias("gold"))
     if not set(responses["question"]) <= set(suite["question"]) and responses["text"].null_count() == 0:
-        texts = suite.select(pl.col("question").alias("own"), pl.col("text").str.strip_chars())
+        ids_by_text = suite.select(pl.col("question").alias("own"), pl.col("text").str.strip_chars())
         responses = responses.with_columns(pl.col("text").str.strip_chars()).join(
-            texts, on="text", how="left"
+            ids_by_text, on="text", how="left"
         )
         responses = responses.with_columns(question=pl.coalesce("own", "question"))
     response_ids, suite_ids = set(responses["question"]), set(suite["question"])
@@ -146,6 +146,6 @@ def _match(frame: pl.LazyFrame, path: Path, benchmark: str) -> pl.DataFrame:
 
 
 def _misfit(job: Job, message: str, help: str) -> Exception:
-    """Return E0438 about the imported table of a task."""
+    """Return E0438 about the imported table of a task, with a message and a remedy."""
     base = job.task.work["base"]
     return problem("E0438", message, where=str(job.folder / base.path), help=help)

@@ -143,16 +143,16 @@ def sums(node: StepStatistic, evaluated: EvaluationTables) -> Sums | None:
     for name, table in evaluated.samples.items():
         forced = None if evaluated.forced is None else evaluated.forced[name]
         blocks = []
-        for first, count, questions in rectangles(table, len(evaluated.budgets) or 1):
-            rows = table.slice(first, count * questions)
+        for row, count, questions in rectangles(table, len(evaluated.budgets) or 1):
+            rows = table.slice(row, count * questions)
             shape = questions, count
-            answers = None if forced is None else forced[first : first + count * questions]
+            answers = None if forced is None else forced[row : row + count * questions]
             inputs = inputs_of(rows, shape, node, evaluated.budgets)
             value, keep = (
                 np.ones(shape)
-                if part is None
-                else _measure(part, node.var, inputs, evaluated.budgets, answers)
-                for part in (node.value, node.where)
+                if expression is None
+                else _measure(expression, node.var, inputs, evaluated.budgets, answers)
+                for expression in (node.value, node.where)
             )
             keep = keep != 0
             blocks.append(np.stack([np.where(keep, value, 0).mean(axis=1), keep.mean(axis=1)], axis=1))
@@ -200,7 +200,7 @@ def inputs_of(
         for name, column in (("ended", table["finish"] != "length"), ("answered", answered))
     }
     correct = table["correct"].to_numpy().reshape(shape)
-    for field in {part.field for part in walk(node) if isinstance(part, Attribute)} - features.keys():
+    for field in {node.field for node in walk(node) if isinstance(node, Attribute)} - features.keys():
         answers = table["answer"].to_list()
         votes = int(field.partition("@")[2])
         answer_rows = [answers[i : i + shape[1]] for i in range(0, len(answers), shape[1])]
@@ -308,7 +308,7 @@ def cells_of(
         The measure by benchmark; None if a mean has no value for a seed.
     """
     sums_of: dict[StepStatistic, list[Sums]] = {}
-    for node in dict.fromkeys(part for part in walk(rule) if isinstance(part, StepStatistic)):
+    for node in dict.fromkeys(node for node in walk(rule) if isinstance(node, StepStatistic)):
         by_seed = [seed_sums[node] for seed_sums in (arm if node.over == "arm" else base or ())]
         available = [seed_sums for seed_sums in by_seed if seed_sums is not None]
         if len(available) < len(by_seed) or not available:
@@ -432,7 +432,13 @@ def _is_share(rule: Measure) -> bool:
 def _measure_interval(
     rule: Measure, cells: Mapping[str, JackknifedMeasure], confidence: float
 ) -> tuple[Interval, Spread | None]:
-    """Return a measure's mean over benchmarks, with an interval within its range, and the spread of its cells."""
+    """Return the mean of a measure over benchmarks with its interval, and the spread of its cells.
+
+    Args:
+        rule: The measure, whose range bounds the interval.
+        cells: The jackknifed measure by benchmark.
+        confidence: The coverage of the interval, e.g. 0.95.
+    """
     pseudo = {name: cell.cells for name, cell in cells.items()}
     spread = spread_of(pseudo)
     centred = _centre(interval(pseudo, confidence), float(np.mean([cell.value for cell in cells.values()])))
@@ -444,10 +450,15 @@ def _measure_interval(
 
 
 def _correlation(first: Spread | None, second: Spread | None, both: Spread | None) -> float:
-    """Return the correlation of two means from their variances and the variance of their difference.
+    """Return the correlation of two means from the spreads of both means and of their difference.
 
-    The arguments have the variances of the first mean, the second mean, and their difference. The result is 0 if a mean
-    has no variance.
+    Args:
+        first: The spread of the first mean, with its variance, or None if unknown.
+        second: The spread of the second mean, or None if unknown.
+        both: The spread of the difference, or None if unknown.
+
+    Returns:
+        The correlation, -1 to 1; 0 if a variance is unknown or 0.
     """
     if first is None or second is None or both is None or min(first.variance, second.variance) <= 0:
         return 0.0

@@ -152,7 +152,7 @@ def evaluation_seed(work: Mapping[str, Any]) -> int:
 
 
 def sample(job: Job) -> None:
-    """Sample graded responses to the questions of a data set, and write `samples.parquet`; each question is used once."""
+    """Sample graded responses to the questions of a data set, each once, and write `samples.parquet`."""
     work = job.task.work
     model: Model = work["model"]
     gradings = {"": work["grading"]}
@@ -201,7 +201,13 @@ def read_questions(folder: Path, benchmark: str) -> list[PromptedQuestion]:
 
 
 def _read_benchmark(job: Job, suite: Suite, name: str) -> list[PromptedQuestion]:
-    """Return a benchmark's questions, with the index of their wordings as a feature if the suite has wordings."""
+    """Return a benchmark's questions, with the index of their wordings as a feature if the suite has wordings.
+
+    Args:
+        job: The job, with the questions and perhaps reference samples among its inputs.
+        suite: The suite.
+        name: The benchmark.
+    """
     questions = once(read_questions(job.inputs[f"data:{name}"], name))
     if not suite.wordings:
         return questions
@@ -323,7 +329,7 @@ def _token_bound(tokenizer: Any, checkpoint: Path) -> int:
 
 
 def requests_of(responder: Responder, question: PromptedQuestion, samples: int, seed: int) -> list[Request]:
-    """Return a request for each sample of a question.
+    """Return a request for each of `samples` responses to a question.
 
     The random stream of a request depends on the seed, the benchmark, the question and the sample's index alone.
     """
@@ -358,23 +364,23 @@ def respond(
     Returns:
         The rollouts, question by question and sample by sample.
     """
-    owners = [(question, number) for question in questions for number in range(plan.count(question))]
+    owners = [(question, sample) for question in questions for sample in range(plan.count(question))]
     requests = [
         request
         for question in questions
         for request in requests_of(responder, question, plan.count(question), plan.seed)
     ]
 
-    def ended(i: int, response: Generation, answers: Mapping[int, tuple[int, ...]]) -> None:
-        """Pass on a response that the engine reports early, with its forced answers by cut."""
+    def ended(index: int, response: Generation, answers: Mapping[int, tuple[int, ...]]) -> None:
+        """Pass on a response that the engine reports early; `answers` are its forced answers by cut."""
         forced = tuple(ForcedTokens(cut, answers.get(cut, ())) for cut in plan.cuts(response))
-        on_rollout(i, Rollout(*owners[i], requests[i], response, forced))
+        on_rollout(index, Rollout(*owners[index], requests[index], response, forced))
 
     if plan.texts is None:
         responses = responder.generator.generate(requests, lambda _, response: plan.cuts(response), ended)
     else:
         tokenizer, stop = responder.generator.tokenizer, responder.generator.sampling.stop_ids
-        texts = [plan.texts[question.benchmark, question.id][number][:2] for question, number in owners]
+        texts = [plan.texts[question.benchmark, question.id][sample][:2] for question, sample in owners]
         responses = [respond_again(*text, tokenizer, stop) for text in texts]
     forced = responder.generator.force(requests, responses, list(map(plan.cuts, responses)))
     columns = zip(owners, requests, responses, forced, strict=True)
@@ -451,7 +457,14 @@ def work_through(
 def _add_early(
     graders: GradingQueue, slots: Sequence[tuple[RolloutGroup[float], int]], index: int, rollout: Rollout
 ) -> None:
-    """Add the rollout with index `index` to the grading queue, at its group and position in `slots`."""
+    """Add a rollout to the grading queue as soon as the engine reports it.
+
+    Args:
+        graders: The grading queue.
+        slots: For each rollout of a batch, its group and its index in the group.
+        index: The index of the rollout in the batch.
+        rollout: The rollout.
+    """
     graders.add([(*slots[index], rollout)])
 
 

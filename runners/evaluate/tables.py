@@ -170,7 +170,7 @@ def summary(samples: Path, forced: Path, benchmarks: Sequence[str]) -> dict[str,
     rows = {row.pop("benchmark"): row for row in frame.to_dicts()}
     unsettled = _count_unjudged((samples, forced))
     by_benchmark: dict[str, dict[str, Any]] = {
-        name: rows[name] | {key: unsettled.get((name, why), 0) for key, why in UNSETTLED.items()}
+        name: rows[name] | {key: unsettled.get((name, reason), 0) for key, reason in UNSETTLED.items()}
         for name in benchmarks
     }
     measures = ("accuracy", "length", "unfinished")
@@ -196,7 +196,7 @@ def _count_unjudged(files: Sequence[Path]) -> dict[tuple[str, str], int]:
         for file in files
     ]
     totals = pl.concat(rows).group_by("benchmark", "unsettled").agg(pl.col("len").sum())
-    return {(benchmark, why): int(count) for benchmark, why, count in totals.iter_rows()}
+    return {(benchmark, reason): int(count) for benchmark, reason, count in totals.iter_rows()}
 
 
 class Chunks:

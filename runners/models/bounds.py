@@ -128,7 +128,7 @@ def _tokens(folder: Path) -> dict[int, str] | None:
     try:
         vocab = settings["model"]["vocab"]
         pairs = vocab.items() if isinstance(vocab, dict) else ((row[0], i) for i, row in enumerate(vocab))
-        tokens = {int(number): str(token) for token, number in pairs}
+        tokens = {int(token_id): str(token) for token, token_id in pairs}
         return tokens | {
             int(token["id"]): str(token["content"]) for token in settings.get("added_tokens") or ()
         }
@@ -247,20 +247,20 @@ def _violation(name: tuple[str, ...], value: Any, depth: int, index: int) -> str
         depth: The depth of the setting in the config, 1 at the top.
         index: The number of settings before it in the config.
     """
-    last = next((key for key in reversed(name) if not key.isdigit()), "")
+    key = next((key for key in reversed(name) if not key.isdigit()), "")
     if depth > MAX_DEPTH:
         return f"is nested more than {MAX_DEPTH} levels deep"
     if index >= MAX_VALUES:
         return f"is one of more than {MAX_VALUES:,} values"
     if isinstance(value, bool) or not isinstance(value, (int, float)):
         return None
-    number = f"{value:.6g}" if abs(value) < MAX_NUMBER else f"a number of {len(str(value)):,} digits"
+    text = f"{value:.6g}" if abs(value) < MAX_NUMBER else f"a number of {len(str(value)):,} digits"
     if isinstance(value, int) and abs(value) >= MAX_NUMBER:
-        return f"is {number}, and numbers are less than 2**63"
-    if _LAYERS.search(last) and not 0 <= value <= MAX_LAYERS and isinstance(value, int):
-        return f"is {number}, and at most {MAX_LAYERS:,} layers are built"
-    if _LABELS.search(last) and not 0 <= value <= MAX_LABELS:
-        return f"is {number}, and at most {MAX_LABELS:,} labels are read"
-    if isinstance(value, int) and not _UNBOUNDED.search(last) and abs(value) > MAX_SIZE:
-        return f"is {number}, and sizes are at most {MAX_SIZE:,}"
+        return f"is {text}, and numbers are less than 2**63"
+    if _LAYERS.search(key) and not 0 <= value <= MAX_LAYERS and isinstance(value, int):
+        return f"is {text}, and at most {MAX_LAYERS:,} layers are built"
+    if _LABELS.search(key) and not 0 <= value <= MAX_LABELS:
+        return f"is {text}, and at most {MAX_LABELS:,} labels are read"
+    if isinstance(value, int) and not _UNBOUNDED.search(key) and abs(value) > MAX_SIZE:
+        return f"is {text}, and sizes are at most {MAX_SIZE:,}"
     return None

@@ -69,7 +69,14 @@ def double_of(folder: Path, target: Path, seed: int) -> None:
 
 
 def draw_double(config: Any, tokenizer: Any, target: Path, seed: int) -> None:
-    """Write a small model of a config's architecture, with random weights from `seed`, to the folder `target`."""
+    """Write a small model of a config's architecture, with random weights, and a tokenizer to a folder.
+
+    Args:
+        config: The config of the model to imitate.
+        tokenizer: The tokenizer to save with the model.
+        target: The folder to write.
+        seed: The seed of the weights.
+    """
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         model = AutoModelForCausalLM.from_config(
@@ -105,7 +112,7 @@ def make_up_model(marks: tuple[str, ...], context: int) -> tuple[Any, Any]:
         The config, and the tokenizer, which has a chat template.
     """
     letters = sorted(pre_tokenizers.ByteLevel.alphabet())
-    tokenizer = Tokenizer(BPE({letter: number for number, letter in enumerate(letters)}, []))
+    tokenizer = Tokenizer(BPE({letter: index for index, letter in enumerate(letters)}, []))
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     tokenizer.decoder = decoders.ByteLevel()
     tokenizer.add_special_tokens([PAD, "<|im_start|>", END])

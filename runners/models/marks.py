@@ -38,7 +38,7 @@ class Mark:
 
 
 class Marks:
-    """The marks of a tokenizer, i.e. the texts of its control tokens, and an encoder that can read them as plain text.
+    """The marks of a tokenizer, i.e. the texts of its control tokens, and an encoder that treats them as plain text.
 
     Control tokens are special tokens, `MODEL_MARKS`, and added tokens that the chat template writes, such as `<think>`.
     Other added tokens, such as words and runs of spaces, are not.
@@ -106,8 +106,8 @@ class Marks:
         texts = {mark.text: mark.stand_in for mark in self.marks}
         for token in settings["added_tokens"]:
             token["content"] = texts.get(token["content"], token["content"])
-        bare = Tokenizer.from_str(json.dumps(settings))
-        return TimedTokenizer(bare, inner._folder) if isinstance(inner, TimedTokenizer) else bare
+        tokenizer = Tokenizer.from_str(json.dumps(settings))
+        return TimedTokenizer(tokenizer, inner._folder) if isinstance(inner, TimedTokenizer) else tokenizer
 
 
 @lru_cache(maxsize=8)

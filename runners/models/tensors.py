@@ -31,9 +31,9 @@ def weight_files(folder: Path) -> list[Path]:
         return [folder / _SINGLE]
     if (folder / _INDEX).is_file():
         return _list_indexed(folder)
-    other = explain_unread(folder)
-    if other is not None:
-        raise Problem(other)
+    fault = explain_unread(folder)
+    if fault is not None:
+        raise Problem(fault)
     message = f"the model folder has no weights: `{_SINGLE}` is missing"
     raise problem("E0803", message, where=str(folder), help=INCOMPLETE)
 
@@ -57,7 +57,11 @@ def read_state(folder: Path) -> dict[str, torch.Tensor]:
 
 
 def _read_each(folder: Path, read: Callable[[Any, str], T]) -> dict[str, T]:
-    """Return what `read`, called with an open file and a tensor's name, returns for each tensor of a folder, by name.
+    """Call a function for each tensor of a model folder, and return its results by name.
+
+    Args:
+        folder: The model folder.
+        read: The function; it takes an open safetensors file and a tensor's name.
 
     Raises:
         Problem: E0803, if a file cannot be read.

@@ -189,8 +189,8 @@ def encode_all(tokenizer: Any, texts: Sequence[str]) -> list[tuple[int, ...]]:
         Problem: E0815, as `encode`.
     """
     ids: list[tuple[int, ...]] = []
-    for first in range(0, len(texts), BATCH_TEXTS):
-        batch = list(texts[first : first + BATCH_TEXTS])
+    for start in range(0, len(texts), BATCH_TEXTS):
+        batch = list(texts[start : start + BATCH_TEXTS])
         with report_unreadable():
             ids += map(tuple, tokenizer(batch, add_special_tokens=False)["input_ids"])
     for text, tokens in zip(texts, ids, strict=True):

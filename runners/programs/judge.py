@@ -85,7 +85,13 @@ class ProgramJudge(WorkerPool):
             return f"its program's output cannot be read: {failure}"
 
     def _judge_outputs(self, worker: Worker, text: str, tests: Inputs) -> str:
-        """Return the outcome of a program that is run once for each input, within one limit of time."""
+        """Return the outcome of a program that is run once for each input, within one limit of time.
+
+        Args:
+            worker: The process that runs programs.
+            text: The program.
+            tests: The inputs and expected outputs.
+        """
         remaining = self._limits.seconds
         for input_text, expected in tests.pairs:
             reply = self._ask(worker, max(remaining, 0.01), program=text, input=input_text)
@@ -182,7 +188,13 @@ def _same_word(expected: str, word: str, tolerance: float) -> bool:
 
 
 def _near(target: float, value: float, tolerance: float) -> bool:
-    """Return whether a number equals an expected integer, or is within the relative tolerance of an expected decimal."""
+    """Return whether a number equals an expected integer, or is close to an expected decimal.
+
+    Args:
+        target: The expected number.
+        value: The number.
+        tolerance: The largest distance from a decimal, as a share of the expected number.
+    """
     if isinstance(target, int):
         return target == value
     try:

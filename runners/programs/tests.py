@@ -180,8 +180,8 @@ def _read_script(references: Sequence[str], facts: Mapping[str, Any], name: str)
         tree = ast.parse(text)
     except (SyntaxError, ValueError, RecursionError, MemoryError) as failure:
         line = getattr(failure, "lineno", None)
-        position = f" (line {line})" if line else ""
-        raise Unreadable(f"it is not JSON, and as Python it does not parse{position}") from None
+        where = f" (line {line})" if line else ""
+        raise Unreadable(f"it is not JSON, and as Python it does not parse{where}") from None
     defined = {node.name for node in tree.body if isinstance(node, ast.FunctionDef)}
     calls = {
         node.func.id

@@ -30,7 +30,7 @@ _PIPE_STEP_BYTES = 4096
 
 
 def make_module(name: str) -> types.ModuleType:
-    """Return an empty module, registered under `name`, with the names of `typing`, which type hints in answers assume."""
+    """Return an empty module, registered under `name`, with the names of `typing`, which answers often assume."""
     module = types.ModuleType(name)
     vars(module).update((attr, getattr(typing, attr)) for attr in typing.__all__)
     sys.modules[name] = module
@@ -140,7 +140,7 @@ def exchange(fork: SandboxedFork, input_bytes: bytes) -> bytes:
     Returns:
         The complete output, or the beginning of an output that is too long, with more than `LONGEST_REPLY` bytes.
     """
-    output, position = b"", 0
+    output, written = b"", 0
     writes: list[int] = [fork.writes]
     while len(output) <= LONGEST_REPLY:
         readable, writable = fork.wait([fork.reads], writes)
@@ -153,12 +153,12 @@ def exchange(fork: SandboxedFork, input_bytes: bytes) -> bytes:
             output += chunk
         elif writable:
             # A pipe that is writable accepts this many bytes without blocking.
-            piece = input_bytes[position : position + _PIPE_STEP_BYTES]
+            piece = input_bytes[written : written + _PIPE_STEP_BYTES]
             try:
-                position += os.write(fork.writes, piece) if piece else 0
+                written += os.write(fork.writes, piece) if piece else 0
             except OSError:
-                position = len(input_bytes)
-            if position >= len(input_bytes):
+                written = len(input_bytes)
+            if written >= len(input_bytes):
                 writes = []
                 fork.end_input()
     return output

@@ -182,9 +182,9 @@ def _aggregate(node: Aggregate, scope: _Scope) -> float:
             replace(
                 scope,
                 numbers={**scope.numbers, node.var: float(member)},
-                split_indices={**scope.split_indices, node.var: number},
+                split_indices={**scope.split_indices, node.var: index},
             )
-            for number, member in enumerate(scope.split_tokens)
+            for index, member in enumerate(scope.split_tokens)
         ]
     else:
         group = scope.group

@@ -147,7 +147,13 @@ FUNCTIONS: dict[Function, Callable[..., Floats]] = {
 
 
 def _sum(value: Floats, keep: Bools, axis: int) -> Floats:
-    """Return the sum along an axis, added in order, so that it rounds like a loop."""
+    """Return the sum of the numbers that count along an axis, added in order, so that it rounds like a loop.
+
+    Args:
+        value: The numbers.
+        keep: Whether a number counts, of the shape of `value`.
+        axis: The axis, which keeps size 1.
+    """
     terms = np.where(keep, value, 0.0)
     return np.take(np.add.accumulate(terms, axis=axis), [-1], axis=axis)
 
@@ -205,7 +211,17 @@ def vectorise(reward: Reward, inputs: RewardInputs, forced: Verdicts, bare: Verd
 def evaluate(
     reward: Reward, inputs: RewardInputs, forced: Verdicts, bare: Verdicts
 ) -> tuple[Floats, dict[str, Floats]]:
-    """Return rewards as `vectorise` does, but NaN and infinity too, and the values of `let` definitions by name."""
+    """Return rewards as `vectorise` does, but without the check that they are finite.
+
+    Args:
+        reward: The reward.
+        inputs: The arrays of the step's responses.
+        forced: Returns verdicts on forced answers.
+        bare: Returns verdicts on the answers of prefixes, without forcing.
+
+    Returns:
+        Rewards, [questions, rollouts, splits], and the values of `let` definitions by name.
+    """
     with np.errstate(all="ignore"), warnings.catch_warnings():
         warnings.simplefilter("ignore", RuntimeWarning)
         return _Evaluator(reward, inputs, forced, bare).rewards()
@@ -214,7 +230,14 @@ def evaluate(
 def vectorise_metrics(
     reward: Reward, inputs: RewardInputs, forced: Verdicts, bare: Verdicts
 ) -> dict[str, Floats]:
-    """Return a reward's metrics by name, each [questions, rollouts], NaN for responses without a value."""
+    """Return a reward's metrics by name, each [questions, rollouts], NaN for responses without a value.
+
+    Args:
+        reward: The reward.
+        inputs: The arrays of the step's responses.
+        forced: Returns verdicts on forced answers.
+        bare: Returns verdicts on the answers of prefixes, without forcing.
+    """
     if not reward.metrics:
         return {}
     with np.errstate(all="ignore"), warnings.catch_warnings():
@@ -421,27 +444,27 @@ class _Evaluator:
     def feature(self, name: str, field: str, scope: _StepScope) -> Floats:
         """Return a feature of the responses of this name, along their axis; raise E0922 if they lack it."""
         response = scope.responses[name]
-        mine, theirs = self.inputs.features, self.inputs.reference_features
-        tables = {"group": mine, "ref": theirs}.get(response.over, {})
+        features, reference_features = self.inputs.features, self.inputs.reference_features
+        tables = {"group": features, "ref": reference_features}.get(response.over, {})
         if field not in tables:
             raise given_missing(f"the reward `{self.reward.name}`", field, sorted(tables))
         return self.along(tables[field], response.axis)
 
     def weights(self, rule: WeightRule) -> Floats:
         """Return the coefficient of each split, [questions, rollouts, splits]; 0 for splits that a response lacks."""
-        places, present = self.inputs.split_tokens, self.inputs.present
-        out = np.zeros(np.broadcast_shapes(places.shape, present.shape))
-        places, present = np.broadcast_to(places, out.shape), np.broadcast_to(present, out.shape)
+        ends, present = self.inputs.split_tokens, self.inputs.present
+        out = np.zeros(np.broadcast_shapes(ends.shape, present.shape))
+        ends, present = np.broadcast_to(ends, out.shape), np.broadcast_to(present, out.shape)
         for index in np.ndindex(*out.shape[:2]):
-            budgets = [int(p) for p in places[index][present[index]]]
+            budgets = [int(p) for p in ends[index][present[index]]]
             out[index][: len(budgets)] = coefficients(rule, budgets[:-1], budgets[-1])
         return out
 
     def previous_split(self) -> Floats:
         """Return the end of the split before each split in tokens, 0 for the first split."""
-        places = self.inputs.split_tokens
-        before = np.concatenate((np.zeros_like(places[:, :, :1]), places[:, :, :-1]), axis=2)
-        return before.reshape(*before.shape, *([1] * (self.axes - 3)))
+        ends = self.inputs.split_tokens
+        previous = np.concatenate((np.zeros_like(ends[:, :, :1]), ends[:, :, :-1]), axis=2)
+        return previous.reshape(*previous.shape, *([1] * (self.axes - 3)))
 
     def splits(self, table: NDArray[Any], axis: int) -> NDArray[Any]:
         """Return an array [questions, rollouts, splits] with its splits along `axis`."""
@@ -463,12 +486,12 @@ class _Evaluator:
             raise reference_not_cut(self.reward.name)
         cuts = np.maximum(np.floor(self.value(cut, scope)), 0)
         length, correct = self.column(name, scope, "length"), self.column(name, scope, "correct")
-        number = self.along(
+        index = self.along(
             np.arange(self.inputs.length.size, dtype=float).reshape(self.inputs.length.shape), response.axis
         )
-        cuts, length, number, out = (np.array(a) for a in np.broadcast_arrays(cuts, length, number, correct))
+        cuts, length, index, out = (np.array(a) for a in np.broadcast_arrays(cuts, length, index, correct))
         inside = cuts < length
-        out[inside] = verdicts(number[inside].astype(np.int64), cuts[inside].astype(np.int64))
+        out[inside] = verdicts(index[inside].astype(np.int64), cuts[inside].astype(np.int64))
         out[np.isnan(cuts)] = np.nan
         return out
 
@@ -482,8 +505,8 @@ class _Evaluator:
         length = self.column(node.of, scope, "length")
         cut = length if node.cut is None else np.maximum(np.floor(self.value(node.cut, scope)), 0)
         numbers = np.arange(self.inputs.length.size, dtype=float).reshape(self.inputs.length.shape)
-        cut, number = np.broadcast_arrays(np.fmin(cut, length), self.along(numbers, response.axis))
-        values = self.inputs.tokens[key](number.astype(np.int64), cut.astype(np.int64)).astype(float)
+        cut, indices = np.broadcast_arrays(np.fmin(cut, length), self.along(numbers, response.axis))
+        values = self.inputs.tokens[key](indices.astype(np.int64), cut.astype(np.int64)).astype(float)
         return values if node.cut is None else np.where(np.isnan(self.value(node.cut, scope)), np.nan, values)
 
     def aggregate(self, node: Aggregate, scope: _StepScope) -> Floats:

@@ -17,7 +17,7 @@ MARK_TOKENS = 64
 
 
 def response_text(tokenizer: Any, tokens: Sequence[int], stop_ids: Sequence[int]) -> str:
-    """Return the text of a response without a final stop token; other special tokens, such as marks of thinking, stay.
+    """Return the text of a response without a final stop token; other special tokens stay in the text.
 
     Args:
         tokenizer: The tokenizer.

@@ -185,7 +185,14 @@ def grade_later(
 
 
 def _grade_claims(claims: Sequence[tuple[Verifier, Claim]]) -> list[GradedAnswer]:
-    """Grade pairs of a verifier and an answer, in one call for each verifier; the result has the order of the claims."""
+    """Grade answers in one call of each verifier.
+
+    Args:
+        claims: Pairs of a verifier and an answer.
+
+    Returns:
+        The answers with their verdicts, in the order of the claims.
+    """
     indices_of: dict[int, list[int]] = {}
     for i, (verifier, _) in enumerate(claims):
         indices_of.setdefault(id(verifier), []).append(i)

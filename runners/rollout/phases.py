@@ -97,7 +97,14 @@ class Phases:
 
 
 def count_thinking(marks: Thinking, tokenizer: Any, prompt: Sequence[int], response: Generation) -> int:
-    """Return how many tokens of a response are thinking; all tokens if its thinking is never closed."""
+    """Return how many tokens of a response are thinking; all tokens if its thinking is never closed.
+
+    Args:
+        marks: The marks of thinking.
+        tokenizer: The tokenizer.
+        prompt: Token ids of the prompt; the result is 0 if it ends in the closing mark.
+        response: The response.
+    """
     if response.inserted:
         return response.inserted[0].after
     end = tokens_of_thinking(marks, tokenizer, prompt, response.tokens)
@@ -156,7 +163,14 @@ def draw_cut(
 def draw_phases(
     engine: Engine, requests: Sequence[Request], sampling: TokenSampling, phases: Phases
 ) -> list[Generation]:
-    """Sample a response to each request, within the limits of thinking and solution."""
+    """Sample a response to each request, within the limits of thinking and solution.
+
+    Args:
+        engine: The engine.
+        requests: The requests.
+        sampling: The sampling of responses.
+        phases: The limits, and the text that ends thinking at its limit.
+    """
     responses = [EMPTY] * len(requests)
     active = list(range(len(requests)))
     while active:

@@ -172,7 +172,7 @@ def read_references(folder: Path, count: int) -> dict[str, Reference]:
 def choose_wording(
     wordings: Sequence[Wording], references: Mapping[str, Reference], seed: int, question: PromptedQuestion
 ) -> int | None:
-    """Return the index of the first wording whose condition holds for a question; None if no wording has a condition.
+    """Return the index of the first wording whose condition holds for a question; None without any conditions.
 
     A wording with a `share` below 1 is given to this share of the questions for which its condition `when` holds. The
     choice is a function of the seed, the question's id and the wording's index.
@@ -249,7 +249,15 @@ class Wordings:
     def of(
         method: Ppo, model: Model, tokenizer: Any, seed: int, choose: Callable[[PromptedQuestion], int | None]
     ) -> Wordings:
-        """Return the wordings of a stage; `choose` is the field of this name."""
+        """Return the wordings of a stage.
+
+        Args:
+            method: The settings of the stage.
+            model: The model's declaration, with its prompt.
+            tokenizer: The model's tokenizer.
+            seed: The stage's seed.
+            choose: Returns the index of a question's wording if a property of the question decides, else None.
+        """
         return Wordings(
             model.prompt,
             tokenizer,
@@ -328,7 +336,13 @@ class Wordings:
         return replace(question, prompt=prompt, trained_prefix=trained, features=features)
 
     def _require_short(self, count: int, question: PromptedQuestion, wording: str) -> None:
-        """Raise E0933 if a prompt of `count` tokens is too long; `wording` names its wording in the message."""
+        """Raise E0933 if a prompt is too long.
+
+        Args:
+            count: The number of tokens of the prompt.
+            question: The question, for the message.
+            wording: The wording in words, e.g. "the teacher's wording", for the message.
+        """
         if self.longest is not None and count > self.longest:
             raise problem(
                 "E0933",
@@ -399,6 +413,12 @@ def longest_prefix(wordings: Sequence[Wording], tokenizer: Any) -> int:
 def render(prompt: Prompt, wording: Wording, text: str, tokenizer: Any) -> tuple[tuple[int, ...], int]:
     """Return the token ids of a question's prompt in a wording, with the wording's prefix at its end.
 
+    Args:
+        prompt: The model's own prompt, which the wording overrides.
+        wording: The wording.
+        text: The text of the question.
+        tokenizer: The model's tokenizer.
+
     Returns:
         The token ids, and the number of tokens of the wording's prefix.
     """
@@ -421,7 +441,7 @@ def read_facts(meta: str) -> dict[str, Any]:
 
 
 def _iter_leaves(record: Mapping[str, Any], path: str) -> Iterator[tuple[str, Any]]:
-    """Yield the values in a JSON object and in its inner objects, with their paths; `path` is the prefix of all paths."""
+    """Yield the values in a JSON object and in its inner objects, with their paths after the prefix `path`."""
     for name, value in record.items():
         if isinstance(value, dict):
             yield from _iter_leaves(value, f"{path}{name}.")

@@ -59,14 +59,13 @@ def normalise_group(
 ) -> Floats:
     """Normalise the values at each split over the rollouts of a question that have the split.
 
-    `group` gives z-scores, `center` subtracts the mean, `leave_one_out` subtracts the mean of the other n - 1 values,
-    which is n / (n - 1) times the centred value, and `none` changes nothing. Equal values, or a single value, have a
-    z-score of 0.
+    Equal values, or a single value, have a z-score of 0.
 
     Args:
         values: Values at splits, [questions, rollouts, splits].
         present: Whether a response has the split, so that its value counts, [questions, rollouts, splits].
-        normalise: The method.
+        normalise: `group` gives z-scores; `center` subtracts the mean; `leave_one_out` subtracts the mean of the other
+            n - 1 values, i.e. multiplies centred values by n / (n - 1); `none` changes no value.
         std: Whether the standard deviation divides by n (`population`) or by n - 1 (`sample`).
 
     Returns:
@@ -103,8 +102,8 @@ def section_tokens(split_tokens: Floats, present: Bools, length: Floats) -> Ints
     ends = np.minimum(np.broadcast_to(split_tokens, shape), length[:, :, None])
     mask = np.broadcast_to(present, shape)
     # The last section of a response reaches to the response's end, even past the last split.
-    last = mask & ~np.concatenate((mask[:, :, 1:], np.zeros((*length.shape, 1), dtype=np.bool_)), axis=2)
-    ends = np.where(last, length[:, :, None], np.where(mask, ends, 0))
+    is_last = mask & ~np.concatenate((mask[:, :, 1:], np.zeros((*length.shape, 1), dtype=np.bool_)), axis=2)
+    ends = np.where(is_last, length[:, :, None], np.where(mask, ends, 0))
     ends = np.maximum.accumulate(ends, axis=2)
     return np.diff(ends, axis=2, prepend=0).astype(np.int64)
 
@@ -368,7 +367,14 @@ def _make_rollout_table(group: ResponseGroup) -> pl.DataFrame:
 def _evaluate_lets(
     reward: Reward, group: ResponseGroup, index: int, split_tokens: Sequence[int]
 ) -> tuple[float, ...]:
-    """Return the values of a reward's `let` definitions for response `index`, then the values of its metrics."""
+    """Return the values of a reward's `let` definitions for a response, then the values of its metrics.
+
+    Args:
+        reward: The reward.
+        group: The responses to the question.
+        index: The index of the response in the group.
+        split_tokens: The splits of the response, in tokens.
+    """
     numbers = {f"{TRACK}{name}": value for name, value in group.tracks.items()}
     values: list[float] = []
     reader = f"the reward `{reward.name}`"

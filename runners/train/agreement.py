@@ -213,6 +213,12 @@ def require_agreement(logprob_gap: Gaps | None, limit: float | None, step: int) 
 
 
 def _logprob_gaps(trainer_logprobs: Tensor, engine_logprobs: Tensor, batch: TrainBatch) -> Gaps:
-    """Return the trainer's minus the engine's log-probabilities of the tokens that the engine sampled."""
+    """Return the gap, trainer minus engine, of the tokens that the engine sampled, [sampled tokens].
+
+    Args:
+        trainer_logprobs: Log-probabilities in nats, [trained tokens].
+        engine_logprobs: Log-probabilities in nats, [trained tokens].
+        batch: The step's batch, with the mask of sampled tokens.
+    """
     gaps = trainer_logprobs - engine_logprobs
     return (gaps if bool(batch.sampled_mask.all()) else gaps[batch.sampled_mask]).numpy()

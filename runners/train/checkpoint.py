@@ -167,9 +167,9 @@ def _restore(
     """
     missing = _trained_parameters(model, teacher)
     for name, value in tensors:
-        kind, _, rest = name.partition("/")
-        if kind == "optimizer":
-            load_optimizer_state(model, optimizers, {rest: value})
+        prefix, _, suffix = name.partition("/")
+        if prefix == "optimizer":
+            load_optimizer_state(model, optimizers, {suffix: value})
         else:
             with torch.no_grad():
                 missing.pop(name).copy_(value)

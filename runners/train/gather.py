@@ -44,7 +44,7 @@ WEIGHTS = {"entropy": "tokens", "forced_accuracy": "forced_answers"}
 
 @dataclass(frozen=True, slots=True)
 class StepData:
-    """A step's batch. `metrics`, `table` and `seconds` cover all sampled responses, also those left out of the batch."""
+    """A step's batch; `metrics`, `table` and `seconds` also cover sampled responses that are not in the batch."""
 
     batch: TrainBatch
     metrics: Mapping[str, float]
@@ -120,7 +120,7 @@ def make_step(
         scored = score(sample(step * max_rounds + len(rounds)), method, user_function)
         everything = Round(batch_of(scored, method.loss), scored.advantages, scored.sections)
         if not rounds:
-            first = everything
+            first_round = everything
         questions = find_trainable(scored)[:missing]
         rounds.append(everything.select(questions))
         rows.append({**step_metrics(scored), **reward_metrics(scored.graded, method.reward)})
@@ -130,7 +130,7 @@ def make_step(
         seconds.append(scored.graded.seconds)
         missing -= len(questions)
     if not method.resample or not any(len(round_.batch) for round_ in rounds):
-        rounds = [first]
+        rounds = [first_round]
     metrics = combine_rounds(rows)
     if method.resample:
         metrics |= {"rounds": float(len(rows)), "groups_short": float(missing)}
@@ -154,7 +154,7 @@ def score(graded: GradedStep, method: Ppo, user_function: AdvantageFunction | No
     """
     inputs, length = graded.inputs, graded.inputs.length
     rewards = vectorise(method.reward, inputs, graded.forced.look_up, graded.unforced_verdicts.look_up)
-    unpaid = [any(why.startswith(REWARD) for why in reasons) for reasons in graded.unsettled]
+    unpaid = [any(reason.startswith(REWARD) for reason in reasons) for reasons in graded.unsettled]
     if any(unpaid):
         failed = np.reshape(unpaid, (*length.shape, 1))
         if method.reward.parts:
@@ -234,7 +234,7 @@ def find_trainable(scored: ScoredStep) -> list[int]:
 
 
 def batch_of(scored: ScoredStep, loss: Loss = PLAIN) -> TrainBatch:
-    """Return the training batch of scored rollouts, with the engine's log-probabilities and the advantages of tokens.
+    """Return the training batch of scored rollouts, with the engine's log-probabilities and tokens' advantages.
 
     A trained prefix, which is the end of a prompt, moves from the prompt to the response.
 
@@ -246,12 +246,12 @@ def batch_of(scored: ScoredStep, loss: Loss = PLAIN) -> TrainBatch:
     triples = [(r.request.prompt, r.response, r.question.trained_prefix) for r in rollouts]
     trains_endings = loss.ending_tokens == "policy"
     batch = TrainBatch.of(
-        [prompt[: len(prompt) - lead] for prompt, _, lead in triples],
-        [prompt[len(prompt) - lead :] + response.sequence() for prompt, response, lead in triples],
-        None if trains_endings else [response.gaps(lead) for _, response, lead in triples],
+        [prompt[: len(prompt) - prefix] for prompt, _, prefix in triples],
+        [prompt[len(prompt) - prefix :] + response.sequence() for prompt, response, prefix in triples],
+        None if trains_endings else [response.gaps(prefix) for _, response, prefix in triples],
         [r.question.teacher_prompt for r in rollouts] if rollouts[0].question.teacher_prompt else (),
     )
-    inserted = [[(0, lead), *(r.gaps(lead) if trains_endings else ())] for _, r, lead in triples]
+    inserted = [[(0, prefix), *(r.gaps(prefix) if trains_endings else ())] for _, r, prefix in triples]
     mask = _sampled_mask(inserted, batch.num_trained.tolist())
     logprobs = _spread_to_trained(scored.logprobs, mask)
     sampling = _concat([r.response.sampling_logprobs for r in rollouts])
@@ -343,7 +343,7 @@ def step_metrics(scored: ScoredStep) -> dict[str, float]:
     responses = [rollout.response for rollout in graded.rollouts]
     rewards = scored.rewards.sum(axis=2)
     deviations = statistic("std", rewards, np.full(rewards.shape, True), np.array(rewards.shape[1]), axis=1)
-    failure_counts = Counter(why.partition(":")[0] for reasons in graded.unsettled for why in reasons)
+    failure_counts = Counter(reason.partition(":")[0] for reasons in graded.unsettled for reason in reasons)
     metrics = {
         "reward": float(rewards.mean()),
         "reward_std": float(deviations.mean()),
@@ -368,7 +368,7 @@ def step_metrics(scored: ScoredStep) -> dict[str, float]:
 
 
 def reward_metrics(graded: GradedStep, reward: Reward) -> dict[str, float]:
-    """Return the mean of each metric that the reward defines, over the responses with a finite value, by column name.
+    """Return the mean of each metric that the reward defines, over responses with a finite value, by column name.
 
     A metric without a finite value is left out.
     """

@@ -152,10 +152,10 @@ def _make_batch(
     ]
     has_teacher_prompts = bool(rollouts) and bool(rollouts[0].question.teacher_prompt)
     return TrainBatch.of(
-        [(*r.request.prompt, *before) for r, before in zip(rollouts, contexts, strict=True)],
+        [(*r.request.prompt, *context) for r, context in zip(rollouts, contexts, strict=True)],
         tokens,
         None if of_truth else [r.response.gaps() for r in rollouts],
-        [(*r.question.teacher_prompt, *before) for r, before in zip(rollouts, contexts, strict=True)]
+        [(*r.question.teacher_prompt, *context) for r, context in zip(rollouts, contexts, strict=True)]
         if has_teacher_prompts
         else (),
     )

@@ -212,7 +212,7 @@ class Distributions:
 
 @dataclass(frozen=True, slots=True)
 class TopkDistributions:
-    """The most likely tokens of the distributions q, to compare the policy's distributions with, and the divergence's form.
+    """The most likely tokens of distributions q to compare the policy's with, and the form of the divergence.
 
     `ids` are the k most likely tokens, [tokens, k]. `logprobs` are the log-probabilities of these tokens, and in the
     last column that of all other tokens together, [tokens, k + 1].
@@ -281,7 +281,7 @@ def score_tokens(
 def token_divergences(
     hidden: Tensor, weight: Tensor, other: Distributions | TopkDistributions, temperature: float = 1.0
 ) -> Tensor:
-    """Return the divergence between p, the policy's distribution, and q, another model's distribution, at each token.
+    """Return the divergence between p, the policy's distribution, and q, another model's, at each token.
 
     p is softmax(hidden @ weight.T / temperature); q is computed in the same way. If the two vocabularies have different
     padding, the tokens that both have are compared. With the mixture m = beta q + (1 - beta) p the forms are
@@ -426,8 +426,8 @@ def _compare_chunk(
 def _compare(policy_logprobs: Tensor, other_logprobs: Tensor, form: Loss) -> tuple[Tensor, Tensor]:
     """Return the divergences between rows of log-probabilities, and their gradients by the policy's logits.
 
-    For `reverse` and `jsd` a gradient is p times the excess of a term over the mean term under p, where the terms are
-    log p - log q, or (1 - beta) (log p - log m). For `forward` the gradient is p - q.
+    For `forward` the gradient is p - q. For `reverse` and `jsd` it is p times the excess of a term over the term's mean
+    under p. The terms are log p - log q for `reverse`, and (1 - beta) (log p - log m) for `jsd`.
 
     Args:
         policy_logprobs: log p, [tokens, outcomes].

@@ -184,8 +184,8 @@ def optimizer_state(model: Any, optimizers: Sequence[torch.optim.Optimizer]) -> 
     """
     names = {id(p): name for name, p in model.named_parameters()}
     return {
-        f"{number}/{key}/{names[id(p)]}": value.detach()
-        for number, optimizer in enumerate(optimizers)
+        f"{index}/{key}/{names[id(p)]}": value.detach()
+        for index, optimizer in enumerate(optimizers)
         for p, fields in optimizer.state.items()
         for key, value in fields.items()
         if isinstance(value, Tensor)
@@ -233,9 +233,9 @@ def load_optimizer_state(
         state: Tensors by the names of `optimizer_state`, with this process's rows.
     """
     for key, value in state.items():
-        number, field, name = key.split("/", 2)
+        index, field, name = key.split("/", 2)
         parameter = model.get_parameter(name)
-        optimizer = optimizers[int(number)]
+        optimizer = optimizers[int(index)]
         moments = optimizer.state[parameter]
         if isinstance(optimizer, HostOptimizer):
             moments[field] = to_local(value).to("cpu", copy=True)

@@ -35,6 +35,15 @@ class UserLoss:
     """The user's loss function that a spec names, as the weighted sum over a micro-batch with its gradient."""
 
     def __init__(self, code: FunctionCode, method: Ppo) -> None:
+        """Load the user's function.
+
+        Args:
+            code: The function's file, name and source.
+            method: The settings of the stage.
+
+        Raises:
+            Problem: E0744, if the file fails or lacks the function.
+        """
         self.code, self.method = code, method
         self._request = {
             "module": code.module,

@@ -159,6 +159,13 @@ class PpoObjective:
     """
 
     def __init__(self, learner: Learner, method: Ppo, user_loss: Loss | None = None) -> None:
+        """Start without sums.
+
+        Args:
+            learner: The policy.
+            method: The settings.
+            user_loss: The user's loss, if the method names a loss.
+        """
         self.learner, self.method, self.user_loss = learner, method, user_loss
         self.log_ratios: Gaps | None = None
         self.trained_tokens = 0.0
@@ -252,7 +259,13 @@ class PpoObjective:
         return loss, policy.num_clipped
 
     def _token_divergence(self, batch: TrainBatch, scores: Tensor, logprobs: Tensor) -> Tensor:
-        """Return the divergence from the reference model at each token in nats, or a single 0 without a divergence."""
+        """Return the divergence from the reference model at each token in nats, or a single 0 without a divergence.
+
+        Args:
+            batch: The micro-batch, with the reference model's log-probabilities if these are compared.
+            scores: What `Learner.logprobs` returned; the last row has divergences if full distributions are compared.
+            logprobs: Log-probabilities of the policy, [trained tokens].
+        """
         form = self.method.loss
         if not self.method.kl:
             return logprobs.new_zeros(1)

@@ -287,7 +287,16 @@ class PpoStage(StageRunner):
         self.offloaded = True
 
     def _score_tokens(self, by_reference: bool, with_entropies: bool, batch: TrainBatch) -> Tensor:
-        """Score trained tokens with the trainers while the engine is offloaded, as `Crew.score` does."""
+        """Score trained tokens with the trainers while the engine is offloaded.
+
+        Args:
+            by_reference: Whether the reference model scores, instead of the policy.
+            with_entropies: Whether to return entropies too.
+            batch: The rows to score.
+
+        Returns:
+            Log-probabilities, and entropies in the second row if requested, in nats, [1 or 2, trained tokens].
+        """
         self._offload_engine()
         return self.crew.call("score", by_reference, with_entropies, batch=batch).cpu()
 
@@ -329,7 +338,13 @@ class PpoStage(StageRunner):
         """Open the user's functions that the reward calls, by name, and the user's function of advantages after a trial."""
 
         def open_one(python: Python, role: str, workers: int = 2) -> UserFunction:
-            """Open a function of the user's, which is closed with the stage."""
+            """Open a function of the user's, which is closed with the stage.
+
+            Args:
+                python: The function in the spec.
+                role: The use of the function, for messages.
+                workers: The number of processes that run the function.
+            """
             function = open_function(python, role, self.job.folder, self.job.resources, workers)
             return self.opened.enter_context(closing(function))
 
@@ -411,7 +426,17 @@ class PpoFollower(StageRunner):
 
 
 def _update(context: StageContext, batch: TrainBatch, method: Ppo, step: int) -> dict[str, float]:
-    """Run this process's part of a step's update, and then update a moving teacher if it is due."""
+    """Run this process's part of a step's update, and then update a moving teacher if it is due.
+
+    Args:
+        context: The settings and objects of the stage.
+        batch: The step's batch, the same on all ranks.
+        method: The settings of PPO.
+        step: The step, counted from 0.
+
+    Returns:
+        The metrics of the update.
+    """
     learner, reference = context.learner, context.reference
     # In bfloat16, engine and trainer round intermediate results differently.
     engine_is_exact = learner.scorer.precision == torch.float32 and context.model.precision != "bfloat16"

@@ -58,7 +58,7 @@ Prompted = tuple[PromptedQuestion, Request]
 
 @dataclass(frozen=True, slots=True)
 class GradedStep:
-    """The rollouts of a step with their verdicts; `rollouts[i * size + k]` is the k-th of `size` rollouts of question i."""
+    """The rollouts of a step with their verdicts; `rollouts[i * size + k]` is rollout k of `size` of question i."""
 
     rollouts: tuple[Rollout, ...]
     """The rollouts, question by question."""
@@ -135,10 +135,7 @@ class RolloutSampler:
         else:
             questions = self.wordings.ask(question, draw, index, self.rollouts)
         return [
-            (
-                prompted,
-                Request(prompted.prompt, derive_seed(self.seed, "rollout", draw, index, rollout)),
-            )
+            (prompted, Request(prompted.prompt, derive_seed(self.seed, "rollout", draw, index, rollout)))
             for rollout, prompted in enumerate(questions)
         ]
 
@@ -169,7 +166,7 @@ class RolloutSampler:
                 return ()
 
         def ended(index: int, response: Generation, answers: Mapping[int, tuple[int, ...]]) -> None:
-            """Hand a finished response with its forced answers, by cut in tokens, to the grading queue."""
+            """Hand a finished response to the grading queue; `answers` are its forced answers by cut in tokens."""
             question, request = pairs[index]
             forced = tuple(ForcedTokens(cut, tokens) for cut, tokens in answers.items())
             self.queue.add([(group, index, Rollout(question, index, request, response, forced))])
@@ -376,7 +373,7 @@ def _pad_groups(splits: Sequence[tuple[int, ...]], group_size: int) -> tuple[Flo
 def _unsettled(graded: GradedRollout) -> list[str]:
     """Return a reason for each answer of a rollout that the verifier could not judge."""
     answers = (graded.answer, *graded.forced.values(), *(answer for _, answer in graded.prefixes))
-    return [why for _, verdict in answers if (why := verdict.unsettled) is not None]
+    return [reason for _, verdict in answers if (reason := verdict.unsettled) is not None]
 
 
 def _share_answered(graded: Sequence[GradedRollout]) -> float:
@@ -398,7 +395,7 @@ def limit_texts(text_of: Callable[[int], str], count: int, group_size: int) -> t
     """
     texts: list[str | None] = [None] * count
     chars_left = MAX_TEXT_CHARS
-    for i in sorted(range(count), key=lambda number: (number % group_size, number)):
+    for i in sorted(range(count), key=lambda index: (index % group_size, index)):
         text = text_of(i)
         chars_left -= len(text)
         if chars_left < 0:

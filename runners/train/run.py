@@ -73,8 +73,8 @@ def train(job: Job) -> None:
     `rollouts.parquet`.
 
     Raises:
-        Problem: Data, rewards or values that cannot be trained on (E0405, E0505, E0510, E0920 to E0941), engine and
-            trainer that disagree (E0936), too little memory (E0937), or the end of a process (E0938).
+        Problem: E0405, E0505, E0510 or E0920 to E0941 for unsuitable data, rewards or values, E0936 if engine and
+            trainer disagree, E0937 if memory runs out, or E0938 if a process ends.
     """
     stage: Stage = job.task.work["stage"]
     if job.resources.trainers > 1 or _is_sharded(stage, job):
@@ -121,7 +121,7 @@ def _choose_precision(stage: Stage, job: Job) -> torch.dtype:
 
 
 def _build_learner(stage: Stage, job: Job, ranks: Ranks) -> Learner:
-    """Load the model to train, and build its optimizers."""
+    """Load the model to train, and build its optimizers and its learner."""
     device = job.resources.device
     start = job.inputs["start"] / "checkpoint"
     model, scorer = _place_model(stage, job, ranks, start, stage.lora)
@@ -221,6 +221,7 @@ def _run(context: StageContext, runner: StageRunner, state: TrainingState, ema: 
     sizes, peak, left_out = learner.sizes, peak_flops(learner.device), _count_left_out(runner.facts)
 
     def save() -> None:
+        """Save the state of the training, and note when this was and how long it took."""
         nonlocal saved_steps, saved_at, saving_seconds
         start = time.monotonic()
         runner.save_pending(state.steps)
@@ -312,7 +313,16 @@ def _has_levelled(plateau: Plateau | None, rows: list[Row]) -> bool:
 
 
 def _carry_over(folder: Path, stage: Stage, learner: Learner) -> bool:
-    """Load the previous stage's optimizer state if it has the same algorithm and method; return whether it was loaded."""
+    """Load the previous stage's optimizer state if it fits: the same algorithm and method, and no adapters.
+
+    Args:
+        folder: The folder `optimizer/` of the previous stage.
+        stage: The stage that begins.
+        learner: The policy, whose optimizers get the state.
+
+    Returns:
+        Whether the state was loaded.
+    """
     path = folder / "state.safetensors"
     if not path.is_file():
         return False
@@ -328,7 +338,14 @@ def _carry_over(folder: Path, stage: Stage, learner: Learner) -> bool:
 
 
 def _finish(context: StageContext, runner: StageRunner, state: TrainingState, carried_over: bool) -> None:
-    """Write the checkpoint, the optimizer state and the tables, on rank 0; all ranks take part in gathering tensors."""
+    """Write the checkpoint, the optimizer state and the tables, on rank 0; all ranks take part in gathering tensors.
+
+    Args:
+        context: The settings and objects of the stage.
+        runner: The stage's runner, which writes tables of its own.
+        state: The finished steps.
+        carried_over: Whether the optimizer state of the previous stage was used, for `train.json`.
+    """
     job, stage, learner, model = context.job, context.stage, context.learner, context.loaded.model
     cpu = torch.device("cpu")
     weights = None

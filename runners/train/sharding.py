@@ -178,7 +178,7 @@ def full_state(model: Any, ranks: Ranks, device: torch.device, precision: torch.
             state[name] = tensor.to(device)
     if not ranks.is_rank_zero:
         return {}
-    return {name: state[first] for name, first, _ in _named(model)}
+    return {name: state[first_name] for name, first_name, _ in _named(model)}
 
 
 def _named(model: Any) -> Iterator[tuple[str, str, Tensor | None]]:

@@ -107,7 +107,7 @@ def sequences_of(table: pl.DataFrame, column: str, prompt: Prompt, tokenizer: An
 def pairs_of(
     table: pl.DataFrame, prompt: Prompt, tokenizer: Any, max_tokens: int
 ) -> tuple[list[tuple[Trace, Trace]], int]:
-    """Return the pairs of preferred and rejected sequences that fit into `max_tokens`, and the number of longer pairs.
+    """Return the pairs of preferred and rejected sequences that fit into `max_tokens`, and how many do not fit.
 
     Args:
         table: The questions, with the columns `preferred` and `rejected`.
@@ -208,6 +208,7 @@ class SftStage(StageRunner):
     """Next-token training on the traces of the questions."""
 
     def __init__(self, context: StageContext, method: Sft) -> None:
+        """Load the traces of the stage's questions."""
         super().__init__()
         self.context, self.method = context, method
         table = read_table(context.job.inputs["data"])
@@ -259,6 +260,12 @@ def draw_traces(lengths: tuple[int, ...], seed: int, step: int, size: int, by_le
 @lru_cache(maxsize=2)
 def _bucket_epoch(lengths: tuple[int, ...], seed: int, epoch: int, size: int) -> list[list[int]]:
     """Return the batches of an epoch, each with traces of similar length, in random order.
+
+    Args:
+        lengths: Tokens of each trace.
+        seed: The stage's seed.
+        epoch: The number of the epoch, from 0.
+        size: Traces of a batch.
 
     Returns:
         For each batch, the indices of its traces.
@@ -312,6 +319,7 @@ class PreferenceStage(StageRunner):
     """Training on pairs of responses, relative to a frozen reference model if the method has a reference model."""
 
     def __init__(self, context: StageContext, method: Preference) -> None:
+        """Load the pairs of the stage's questions."""
         super().__init__()
         self.context, self.method = context, method
         table = read_table(context.job.inputs["data"])
@@ -385,13 +393,26 @@ def preference_step(
 
 
 def _scores(learner: Learner, batch: TrainBatch, per_token: bool) -> list[float]:
-    """Return the mean, or the sum if `per_token` is False, of the log-probabilities of each sequence's tokens."""
+    """Return a score for each sequence of a batch under a model.
+
+    Args:
+        learner: The model.
+        batch: The sequences.
+        per_token: Whether a score is the mean of the log-probabilities of the trained tokens, else their sum.
+    """
     rows = (row.double() for row in learner.score(batch, 1.0).split(batch.num_trained.tolist()))
     return [float(row.mean() if per_token else row.sum()) for row in rows]
 
 
 def _require_batch(count: int, batch_size: int, noun: str, job: Job) -> None:
-    """Raise E0513 if the data has fewer traces or pairs (`noun`) than a batch takes."""
+    """Raise E0513 if the data has fewer traces or pairs than a batch takes.
+
+    Args:
+        count: The number of traces or pairs.
+        batch_size: The number of traces or pairs of a batch.
+        noun: `traces` or `pairs`, for the message.
+        job: The job, for the message.
+    """
     if count < batch_size:
         raise problem(
             "E0513",

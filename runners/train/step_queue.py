@@ -54,33 +54,33 @@ class StepQueue(Generic[Step]):
             self._steps[step_number] = Future()
             self._steps[step_number].set_result(step)
 
-    def request(self, numbers: Iterable[int]) -> None:
+    def request(self, steps: Iterable[int]) -> None:
         """Make the steps of these numbers, except steps that are made or being made already."""
-        for number in numbers:
-            if number in self._steps:
+        for step in steps:
+            if step in self._steps:
                 continue
             if self._threads is not None:
-                self._steps[number] = self._threads.submit(copy_context().run, self._make_cancellable, number)
+                self._steps[step] = self._threads.submit(copy_context().run, self._make_cancellable, step)
                 continue
-            self._steps[number] = Future()
-            self._steps[number].set_result(self._make(number))
+            self._steps[step] = Future()
+            self._steps[step].set_result(self._make(step))
 
-    def get(self, number: int) -> Step:
+    def get(self, step: int) -> Step:
         """Wait for a step and return it, or raise the exception of making it; the step is kept until `forget`."""
-        future = self._steps[number]
+        future = self._steps[step]
         while not wait([future], POLL_SECONDS).done:
             check_cancelled()
         return future.result()
 
     def drain(self) -> None:
         """Wait until all requested steps are made."""
-        for number in list(self._steps):
-            self.get(number)
+        for step in list(self._steps):
+            self.get(step)
 
     def forget(self, before: int) -> None:
         """Drop the steps whose numbers are below `before`."""
-        for number in [number for number in self._steps if number < before]:
-            del self._steps[number]
+        for step in [step for step in self._steps if step < before]:
+            del self._steps[step]
 
     def close(self) -> None:
         """Cancel the step that is being made, at the engine's next check for cancellation."""
@@ -88,10 +88,10 @@ class StepQueue(Generic[Step]):
         if self._threads is not None:
             self._threads.shutdown(cancel_futures=True)
 
-    def _make_cancellable(self, number: int) -> Step:
+    def _make_cancellable(self, step: int) -> Step:
         """Make a step in the queue's thread; `close` makes the engine's next check raise `QueueClosed`."""
         with cancellable(self._raise_if_closed):
-            return self._make(number)
+            return self._make(step)
 
     def _raise_if_closed(self) -> None:
         """Raise `QueueClosed` after `close`."""
@@ -149,7 +149,13 @@ def load_waiting(folder: Path, steps_done: int) -> dict[int, StepData]:
 
 
 def _read_waiting(file: Any, name: str, facts: Mapping[str, Any]) -> StepData:
-    """Return the data of the step `name` from an open file of `save_waiting`, with its `facts`: metrics and seconds."""
+    """Return the data of a step from an open file of `save_waiting`.
+
+    Args:
+        file: The open file.
+        name: The step number, which is the prefix of the names of tensors.
+        facts: The step's metrics and seconds, from the header of the file.
+    """
     batch = {column.name: file.get_tensor(f"{name}/{column.name}") for column in fields(TrainBatch)}
     table = io.BytesIO(file.get_tensor(f"{name}/table").numpy().tobytes())
     return StepData(

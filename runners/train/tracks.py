@@ -120,7 +120,7 @@ class Tracks:
         """
         monitor = self.method.monitor
         if monitor is not None and self.method.reward.monitors:
-            paths = [self._path(number) for number in range(0, steps, monitor.every)]
+            paths = [self._path(step) for step in range(0, steps, monitor.every)]
             join_parquet(paths, self._schema, folder / "monitor.parquet")
 
     @property

@@ -281,7 +281,7 @@ class Learner:
         return torch.stack([unshuffle(row, order, batch.num_trained) for row in gathered])
 
     def weights(self, device: torch.device | None = None) -> dict[str, Tensor]:
-        """Return all tensors of the model by their `transformers` names, with adapters added to the weights; a collective.
+        """Return all tensors of the model by their `transformers` names, with merged adapters; a collective.
 
         Gradients and cached memory are freed, because an engine may use the same device.
 
@@ -433,10 +433,10 @@ def optimizer_step(
     assignment = learner.assign_rows(batch, rows)
     micros = learner.microbatches(batch, learner.passes, assignment)
     teacher_micros = teacher.microbatches(batch, assignment) if teacher is not None else ()
-    for number, (micro, teacher_micro) in enumerate(zip_longest(micros, teacher_micros), 1):
+    for index, (micro, teacher_micro) in enumerate(zip_longest(micros, teacher_micros), 1):
         other = teacher.distributions(micro, teacher_micro) if teacher is not None else None
         # Copies of the model sum their gradients once, after the last micro-batch.
-        join_copies(learner.scorer, number == len(micros))
+        join_copies(learner.scorer, index == len(micros))
         value = loss(micro.columns, learner.logprobs(micro, temperature, with_entropies, other))
         with learner.explain_oom(micro):
             value.backward()
