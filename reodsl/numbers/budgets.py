@@ -148,7 +148,7 @@ def halve(start: int, stop: int) -> tuple[int, ...]:
     if not 0 < stop <= start:
         raise BudgetError(
             "setting",
-            f"halving {tokens(start)} never gets to {tokens(stop)}",
+            f"halving {tokens(start)} never reaches {tokens(stop)}",
             (start, stop),
             f"stop at 1 to {start} tokens",
         )
@@ -158,9 +158,9 @@ def halve(start: int, stop: int) -> tuple[int, ...]:
     if caps[-1] != stop:
         raise BudgetError(
             "setting",
-            f"halving {tokens(start)} passes {tokens(stop)} by: {', '.join(str(cap) for cap in caps)}",
+            f"halving {tokens(start)} skips {tokens(stop)}: {', '.join(str(cap) for cap in caps)}",
             (start, stop),
-            f"stop at one of these, or start at {stop} times a power of two",
+            f"stop at one of these lengths, or start at {stop} times a power of two",
         )
     return tuple(caps)
 
@@ -192,7 +192,7 @@ def check_l_max(l_max: int) -> None:
     if not 2 <= l_max <= MOST_TOKENS:
         raise BudgetError(
             "setting",
-            f"the longest response is {tokens(l_max)}, and 2 to {MOST_TOKENS} are possible",
+            f"the longest response is {tokens(l_max)}, but has to be 2 to {MOST_TOKENS} tokens",
             (l_max,),
             "give it in tokens, such as 32K tokens",
         )
@@ -209,7 +209,7 @@ def check_count(n: int, l_max: int) -> None:
     if not 1 <= n <= most:
         raise BudgetError(
             "setting",
-            f"{n} budgets are asked for below {tokens(l_max)}, and 1 to {most} are possible",
+            f"{n} budgets do not fit below {tokens(l_max)}: 1 to {most} are possible",
             (n, l_max),
             "the paper takes 5",
         )

@@ -13,7 +13,7 @@ from reodsl.diagnostics import plural
 REWARD = "reward"
 """The first word of a reason why a response has no reward; other reasons begin with what stopped the verifier."""
 COUNTS = {
-    "verifier_timeouts": "took the verifier more than its time",
+    "verifier_timeouts": "exceeded the verifier's time limit",
     "verifier_failures": "made the verifier fail",
     "reward_failures": "made the reward's Python fail",
 }

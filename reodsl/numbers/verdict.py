@@ -279,7 +279,10 @@ def weigh(budgets: Sequence[int], to: int | None = None) -> dict[int, float]:
 def split_losses(forced: pl.LazyFrame, samples: pl.LazyFrame, weights: Mapping[int, float]) -> pl.LazyFrame:
     """Return the tokens of budget at which each response's answer is wrong, by cause.
 
-    The sum over causes is the integral of 1 - correctness.
+    The cause is `unsolved` if no response to the question is right at any budget. Otherwise it is `before` or `after`
+    the first budget at which this response is right. If this response is never right, budgets from its own length on
+    are `given_up`, or `cut` if it reached the longest length, and smaller budgets are `before`. The sum over causes
+    is the integral of 1 - correctness.
 
     Args:
         forced: Rows of `forced.parquet`.

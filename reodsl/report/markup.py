@@ -28,7 +28,7 @@ _VOID = frozenset({"meta", "input", "br", "hr", "img", "link", "col"})
 def legible(text: str) -> str:
     """Return a text with U+FFFD for characters that HTML and XML forbid (control characters, lone surrogates).
 
-    Chart renderers end the whole process when they meet one of these characters.
+    Chart renderers crash at a forbidden character.
     """
     return _FORBIDDEN.sub("\ufffd", text)
 

@@ -333,8 +333,8 @@ def _concat(frames: list[pl.DataFrame], schema: Mapping[str, Any]) -> pl.DataFra
 def _curves(path: Path, name: str, seed: int | None) -> pl.DataFrame:
     """Return the curves in a file as rows, and their mean at the budgets that all benchmarks have.
 
-    The kind of curves other than `J` is in a column `kind`, and the reasons of inexact curves are in a column
-    `inexact`.
+    A file with a single curve named `mean` or `average` gives only rows of `mean`. The kind of curves other than `J`
+    is in a column `kind`, and the reasons of inexact curves are in a column `inexact`.
 
     Args:
         path: file of curves by benchmark.

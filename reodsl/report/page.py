@@ -275,14 +275,14 @@ def _explain_table(material: Material) -> list[str]:
     study, score = material.study, material.study.score
     base = score.relative_to if score is not None else None
     return [
-        "Accuracy and length are means over whole responses; length is in tokens.",
+        "Accuracy and length are means over complete responses; length is in tokens.",
         f"REG, the reasoning efficiency gap, is the signed area between the frontier {score.frontier} and the arm's "
         f"curve up to {score.to:,} tokens. Below 0 an arm beats the frontier."
         if score is not None
         else "",
         notes.approximate(study),
-        "Arrows in the heads show which way is better.",
-        f"Signed numbers beside others are differences from {base}, paired by seed and question. "
+        "Arrows in the column heads show the better direction.",
+        f"Signed numbers are differences from {base}, paired by seed and question. "
         "Differences are the same against any frontier. "
         "They are given in percent only where the denominator's interval excludes 0."
         if base is not None
@@ -347,7 +347,7 @@ def _subset_words(subset: Subset) -> str:
     by_seed = " (by seed)" if len(sizes) > 1 else ""
     return (
         f"On the balanced subset: the {count} of {subset.num_questions} questions{by_seed} that every arm of this table "
-        "solves in more than half of its samples. Lengths are those of right responses, averaged question by question."
+        "solves in more than half of its samples. Lengths are means of right responses, averaged question by question."
     )
 
 
@@ -448,7 +448,7 @@ def note_evaluations(material: Material) -> Markup | None:
     worst = means.with_columns((pl.col("verifier_timeouts") + pl.col("verifier_failures")).alias("all"))
     arm = worst.sort("all", descending=True, maintain_order=True)["arm"][0]
     files = [table for folder in material.evaluations.values() for table in list_tables(folder)]
-    return _draw_note(f"{words}, whole or forced, most of {arm}'s; they count as wrong.", files)
+    return _draw_note(f"{words}, most of them in {arm}; these answers count as wrong.", files)
 
 
 def note_trainings(material: Material) -> Markup | None:

@@ -80,7 +80,7 @@ def section(material: Material, installed: Mapping[str, str]) -> list[Markup]:
         elements.append(tag("h3", "Changed on the command line, not saved in a spec"))
         elements.append(tag("ul", lines))
     if spec.sources:
-        elements.append(tag("h3", "The spec and what it imports"))
+        elements.append(tag("h3", "The spec and its imports"))
         elements += [
             tag(
                 "details",

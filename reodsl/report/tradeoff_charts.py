@@ -157,7 +157,8 @@ def _describe(rows: pl.DataFrame, measure: str) -> str:
 def _add_ends(rows: pl.DataFrame, measures: Sequence[str]) -> pl.DataFrame:
     """Return the rows with columns for the ends of bars: `<measure>_low` and `<measure>_high`.
 
-    An end is that of the interval, else one standard deviation from the value, else the value itself.
+    An end comes from the interval if it is known, else it is one standard deviation from the value, else the value
+    itself.
     """
     columns = []
     for measure in measures:
@@ -186,7 +187,7 @@ def sides(rows: pl.DataFrame, x: str, y: str, height: int) -> list[tuple[Side, p
     """Choose on which side of its point each arm's name is written.
 
     From left to right, each name takes the side where it overlaps least with points and with the names already
-    placed.
+    placed. A point is assumed to be 16 pixels wide and high, and a letter 6.6 pixels wide.
 
     Args:
         rows: points, with the columns `arm`, `x` and `y`.

@@ -54,8 +54,8 @@ def trained_amounts(material: Material) -> pl.DataFrame:
 def unequal_arms(material: Material) -> list[str]:
     """Return the arms that trained for another amount than the arm that they are compared with.
 
-    Arms are compared if they start from the same checkpoint and train by RL alone: with the study's baseline if it is
-    one of these arms, else with the first of them. Amounts are steps, summed learning rate and questions.
+    Arms that train by RL alone are compared with the study's baseline if both have the same start, else with the
+    first arm of their start. Amounts are steps, summed learning rate and questions.
     """
     rows = {row["arm"]: row for row in trained_amounts(material).to_dicts()}
     score = material.study.score

@@ -58,7 +58,7 @@ def test_how_failures_count_is_said_of_those_that_there_are(tmp_path: Path) -> N
     assert "the least reward of its step" in say_counted({"reward_failures": 2, "verifier_failures": 0})
     pl.DataFrame({"unsettled": ["timeout", None]}).write_parquet(tmp_path / "samples.parquet")
     (found,) = find_failing(EVALUATE, tmp_path)
-    assert "1 answer took the verifier more than its time" in found.message
+    assert "1 answer exceeded the verifier's time limit" in found.message
     assert "count as wrong" in found.notes[-1]
     assert find_failing(TRAIN, tmp_path / "none") == []
 

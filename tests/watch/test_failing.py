@@ -159,7 +159,7 @@ def test_failures_of_a_running_task_are_under_the_tasks() -> None:
     console = Console(file=StringIO(), width=200)
     console.print(draw(board, console))
     said = " ".join(console.file.getvalue().split())  # type: ignore[attr-defined]
-    assert "a: 1 answer took the verifier more than its time and 7 answers made the verifier fail; " in said
+    assert "a: 1 answer exceeded the verifier's time limit and 7 answers made the verifier fail; " in said
     assert said.endswith("count as wrong; 7 times: failed: it broke; 1 time: timeout")
 
 
