@@ -201,7 +201,7 @@ def test_two_runs(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
         (("quickstart.reo", "nowhere.reo"), "error["),
         (("quickstart.reo", "ghost"), "E0952"),
         (("quickstart.reo", "broken.json"), "E0967"),
-        (("quickstart.reo", "ghost", "--set", "n=3"), "are for a spec"),
+        (("quickstart.reo", "ghost", "--set", "n=3"), "change only specs"),
     ],
 )
 def test_what_cannot_be_compared(

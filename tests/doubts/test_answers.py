@@ -107,7 +107,7 @@ def test_where_most_responses_have_no_answer_that_is_the_remedy(tmp_path: Path) 
     stage(tmp_path, "mine.s1", 0, {"equal_groups": [1.0, 1.0], "answered": [0.0, 0.1]})
     (found,) = unlearnt(tmp_path)
     assert found.help is not None
-    assert "`answer` in the data" in found.help
+    assert "setting `answer` finds" in found.help
     stage(tmp_path, "other.s1", 0, {"equal_groups": [1.0], "answered": [1.0]})
     (found,) = unlearnt(tmp_path)
     assert found.help is not None

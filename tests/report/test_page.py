@@ -240,8 +240,8 @@ def test_answers_that_were_never_judged_are_told(material: Material, page: Page)
     )
     told = " ".join(Page(page_of(replace(material, summary=counted), Gallery(), {})).words)
     assert "1,201 answers exceeded the verifier's time limit and 1 answer made the verifier fail" in told
-    assert "most of vanilla's; they count as wrong" in told
-    assert "took the verifier" not in " ".join(page.words)
+    assert "most of them in vanilla; these answers count as wrong" in told
+    assert "exceeded the verifier" not in " ".join(page.words)
 
 
 @pytest.mark.usefixtures("undrawn")
@@ -287,7 +287,7 @@ def test_the_commonest_reasons_of_what_was_never_judged_are_listed(
     assert "<li>3 times: other reasons</li>" in render(results)
     assert "<li>2 times: reward: late</li>" in render(training)
     assert "Python fail while training" in render(training)
-    assert "1 answer exceeded the verifier's time limit and 12 responses made" in render(training)
+    assert "1 answer exceeded the verifier&#x27;s time limit and 12 responses made" in render(training)
     assert note_trainings(material) is None
     assert pools is not None
     words = "6 answers made the verifier fail in the samples of vanilla.pool, vanilla.reference; they count as wrong."

@@ -167,7 +167,7 @@ def test_a_fetch_that_ended_half_way_asks_for_the_rest_alone(
     (told,) = caught.value.diagnostics
     assert (told.code, told.help) == (
         "E0850",
-        "run the same command to resume; HF_ENDPOINT names another hub",
+        "run the same command to resume; HF_ENDPOINT sets another hub",
     )
     assert not wanted.is_here(tmp_path)
     hub.cut, hub.dies = None, False
@@ -190,7 +190,7 @@ def test_what_is_no_hub_is_one_message(hub: Hub, monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(json, "dumps", lambda *_, **__: "[1]")
     with pytest.raises(Problem) as caught:
         look_up(HubRepo("models", "me/mine"))
-    assert "no hub" in caught.value.diagnostics[0].message
+    assert "not a hub" in caught.value.diagnostics[0].message
 
 
 def test_what_is_here_is_not_fetched(hub: Hub, tmp_path: Path) -> None:
