@@ -351,7 +351,8 @@ def formula(rule: Measure, sums_of: Mapping[StepStatistic, Floats]) -> Floats:
 
     Args:
         rule: The measure.
-        sums_of: The sums and counts of each of its means, [rows, 2]; the formula is computed for each row.
+        sums_of: The sums and counts of each of its means, [rows, 2]; each row gives a value, e.g. with one cell left
+            out.
 
     Returns:
         Values, [rows].
@@ -467,7 +468,7 @@ def _correlation(first: Spread | None, second: Spread | None, both: Spread | Non
 
 
 def _centre(bounds: Interval, value: float) -> Interval:
-    """Return an interval of the same width around `value`, which the mean of pseudo-values may miss."""
+    """Return an interval moved so that its centre is `value`, with its width; without finite bounds, `value` alone."""
     if bounds.low is None or bounds.high is None or not np.isfinite([bounds.low, bounds.high]).all():
         return Interval(value)
     half_width = (bounds.high - bounds.low) / 2

@@ -152,7 +152,10 @@ def evaluation_seed(work: Mapping[str, Any]) -> int:
 
 
 def sample(job: Job) -> None:
-    """Sample graded responses to the questions of a data set, each once, and write `samples.parquet`."""
+    """Sample graded responses to the questions of a data set, each once, and write `samples.parquet`.
+
+    If the task has `met`, only questions that a training will draw are sampled.
+    """
     work = job.task.work
     model: Model = work["model"]
     gradings = {"": work["grading"]}

@@ -113,7 +113,7 @@ def compare_tokens(student_folder: Path, teacher_folder: Path, where: str | None
     texts = [f"{tokens[token_id]!r}" if token_id in tokens else "none" for tokens in (student, teacher)]
     return error(
         "E0514",
-        f"the teacher has other tokens than the model: its number {token_id} is {texts[1]}, and the model's is {texts[0]}",
+        f"the teacher has other tokens than the model: token id {token_id} is {texts[1]}, and the model's is {texts[0]}",
         where=where,
         notes=[f"the teacher has {len(teacher)} tokens, the model {len(student)}"],
         help="name a teacher with the same tokenizer",

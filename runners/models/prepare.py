@@ -72,7 +72,7 @@ def snapshot_of(source: Hub, where: str) -> Path:
             "E0850",
             f"the files of `{source.repo}` are not on this machine",
             where=where,
-            help=f"fetch them where there is a network: `hf download {source.repo}`",
+            help=f"download them on a machine with a network: `hf download {source.repo}`",
         )
     return snapshot
 

@@ -83,8 +83,8 @@ class LimitedProcess:
         assert process is not None
         status = process.kill()
         if status == -signal.SIGPROF:
-            return f"does not end within {self.seconds:g} seconds of a processor"
-        return "does not end" if is_forced or status >= 0 else f"ends its process by signal {-status}"
+            return f"does not end within {self.seconds:g} seconds of processor time"
+        return "does not end" if is_forced or status >= 0 else f"crashes its process with signal {-status}"
 
 
 RENDER_SECONDS = 10

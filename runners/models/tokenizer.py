@@ -64,7 +64,7 @@ def require_bounded_steps(folder: Path) -> None:
         try:
             reply = process.ask({"tokenizer": str(folder.absolute())})
         except LimitExceeded as limit:
-            reply = {"raised": f"on a text of a line it {limit}"}
+            reply = {"raised": f"on a text of one line it {limit}"}
     if reply.get("growth", 0) >= MAX_GROWTH:
         reply = {
             "raised": f"its steps make a text up to {reply['growth']:.3g} times as long; the limit is {MAX_GROWTH:,}"

@@ -103,7 +103,7 @@ class ProgramJudge(WorkerPool):
         return "right"
 
     def _ask(self, worker: Worker, seconds: float, **request: object) -> dict[str, Any]:
-        """Send a request of `programs/worker.py` to a worker, and return its reply.
+        """Send a request of `programs/worker.py` to a worker, and return its reply; end the worker if the reply says so.
 
         Args:
             worker: The worker.

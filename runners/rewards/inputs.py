@@ -115,7 +115,7 @@ class RewardInputs:
 
 
 def pad_places(split_tokens: Sequence[Sequence[Sequence[int]]]) -> tuple[Floats, Bools]:
-    """Pad the ends of splits, of which each response may have another number; padding repeats the last end.
+    """Pad the ends of splits so that all responses have equally many; padding repeats the last end.
 
     Args:
         split_tokens: The ends of the splits in tokens, by question and rollout.

@@ -451,7 +451,7 @@ class _Evaluator:
         return self.along(tables[field], response.axis)
 
     def weights(self, rule: WeightRule) -> Floats:
-        """Return the coefficient of each split, [questions, rollouts, splits]; 0 for splits that a response lacks."""
+        """Return the weight c_j of each split by a weight rule, [questions, rollouts, splits]; 0 for absent splits."""
         ends, present = self.inputs.split_tokens, self.inputs.present
         out = np.zeros(np.broadcast_shapes(ends.shape, present.shape))
         ends, present = np.broadcast_to(ends, out.shape), np.broadcast_to(present, out.shape)

@@ -252,7 +252,9 @@ class GradingQueue:
         return group
 
     def add(self, rollouts: Iterable[tuple[RolloutGroup[Any], int, Rollout]]) -> None:
-        """Add rollouts to grade, each with its group and its index in the group; known indices are ignored. Thread-safe.
+        """Add rollouts to grade, each with its group and its index in the group; a repeated index is ignored.
+
+        Any thread may call it.
 
         Raises:
             BaseException: The exception of an earlier grading, so that generation stops early.

@@ -172,7 +172,7 @@ def read_references(folder: Path, count: int) -> dict[str, Reference]:
 def choose_wording(
     wordings: Sequence[Wording], references: Mapping[str, Reference], seed: int, question: PromptedQuestion
 ) -> int | None:
-    """Return the index of the first wording whose condition holds for a question; None without any conditions.
+    """Return the index of the first wording whose condition holds for a question; None if no condition decides.
 
     A wording with a `share` below 1 is given to this share of the questions for which its condition `when` holds. The
     choice is a function of the seed, the question's id and the wording's index.

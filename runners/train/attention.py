@@ -173,8 +173,8 @@ R = TypeVar("R")
 def apply_liger(model: Any, device: torch.device) -> bool:
     """Install liger-kernel's norms, rotary positions and gated layers in this model, if kernels can be compiled.
 
-    The model's `transformers` module stays unchanged for other models, which may be on a CPU, but for a rotation
-    that chooses by device.
+    The model's `transformers` module stays unchanged for other models, which may be on a CPU, except that its rotary
+    function then chooses by device.
 
     Returns:
         Whether the model uses liger-kernel now.

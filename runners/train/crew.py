@@ -121,7 +121,7 @@ class Crew:
         )
 
     def _iter_and_release(self) -> Iterator[tuple[str, Tensor]]:
-        """Yield the full weights, and free cached memory of the device before and after."""
+        """Yield the full weights, with cached memory of the device freed before and after, then wait for all ranks."""
         self.learner.release_memory()
         yield from self._iter_weights()
         self.learner.release_memory()

@@ -87,6 +87,7 @@ def watch_others(peers: Actors | Processes) -> Iterator[None]:
     finished, peer_ended = threading.Event(), threading.Event()
 
     def raise_if_peer_ended() -> None:
+        """Raise ProcessDied if another process has ended."""
         if peer_ended.is_set():
             raise explain_death("a process that trains together with this process", "it exited")
 
@@ -112,7 +113,7 @@ def watch_others(peers: Actors | Processes) -> Iterator[None]:
 
 
 def _await_end(peers: Actors | Processes) -> Problem | None:
-    """Wait a few seconds for the followers' reports, and return the failure that came first.
+    """Wait a few seconds for the followers' reports, and return the failure that best explains the end.
 
     Returns:
         The Problem of a follower; else a ProcessDied, which is often the consequence of a Problem; None if all

@@ -246,7 +246,7 @@ def require_truths(
     if needed > context:
         raise problem(
             "E0941",
-            f"a prompt, a response and a reference answer may have {needed} tokens, past the context of {context}",
+            f"a prompt, a response and a reference answer may have {needed} tokens, and the context has {context}",
             where=f"question {questions[counts.index(longest)].id}",
             notes=[f"its reference answer has {longest} token{'s' * (longest > 1)}"],
             help=f"lower `max_tokens` or `max_prompt` by {needed - context} tokens",

@@ -344,9 +344,9 @@ class _Divergences(Function):
         ctx.temperature, ctx.form = temperature, form
         kl = torch.empty(len(hidden), device=hidden.device)
         for rows in _chunks(hidden, weight):
-            kl[rows] = _compare_chunk(hidden[rows], weight, rows_q[rows], matrix_q, rows, temperature, form)[
-                0
-            ]
+            kl[rows], _ = _compare_chunk(
+                hidden[rows], weight, rows_q[rows], matrix_q, rows, temperature, form
+            )
         return kl
 
     @staticmethod

@@ -56,7 +56,7 @@ class UserLoss:
             self._function: Any = load_function(self._request)
 
     def __call__(self, batch: TrainBatch, scores: Tensor) -> Tensor:
-        """Return the weighted sum of a micro-batch's losses.
+        """Return the weighted sum of a micro-batch's losses; a micro-batch without tokens gives 0, with a zero gradient.
 
         Args:
             batch: The micro-batch.

@@ -166,7 +166,7 @@ def _require_questions(questions: list[PromptedQuestion], references: dict[str, 
             "E0405",
             "no question can be trained on, because none has a budget",
             where=job.task.id,
-            help="train on the questions that the budgets were found for, or keep the unsolved ones: `unsolved = l_max`",
+            help="train on the questions that the budgets were found for, or keep unsolved questions: `unsolved = l_max`",
         )
     counts = (
         {len(references[q.id].lengths) if q.id in references else 0 for q in questions} if references else {1}
@@ -174,7 +174,7 @@ def _require_questions(questions: list[PromptedQuestion], references: dict[str, 
     if len(counts) > 1 or 0 in counts:
         raise problem(
             "E0505",
-            "the reference samples do not cover the questions alike",
+            "questions have different numbers of reference samples",
             where="samples.parquet",
             notes=[f"samples per question: {', '.join(str(count) for count in sorted(counts))}"],
             help="sample the same number of responses to every training question",
@@ -308,6 +308,9 @@ class PpoStage(StageRunner):
         self, data: StepData, handover: tuple[Moment, Moment], waiting: tuple[Moment, Moment], update: Any
     ) -> dict[str, float]:
         """Return the seconds of a step's phases for `timings.parquet`.
+
+        Without `lag`, loading weights into the engine counts as part of the update. With `lag`, it overlaps with
+        sampling, and the wait for the step's data is a phase.
 
         Args:
             data: The step's data, with the seconds of sampling.

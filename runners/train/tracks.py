@@ -157,7 +157,8 @@ class Tracks:
     def _answer_monitor(self, monitor: Monitor, step: int) -> pl.DataFrame:
         """Sample and grade responses to the monitor set, and return them as a table of rollouts.
 
-        The questions and random numbers are a function of the stage's seed and the step. No answers are forced.
+        The questions are a function of the stage's seed, and the random numbers of the seed and the step. No answers
+        are forced.
         """
         sampler = self.sampler
         seed = derive_seed(sampler.seed, "monitor")

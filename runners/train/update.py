@@ -222,7 +222,7 @@ class Learner:
         Args:
             batch: The batch.
             k: The number of tokens.
-            vocabulary: The number of first tokens of the vocabulary to consider, without padding.
+            vocabulary: The number of rows of the output matrix to use, from its first; further rows are padding.
             temperature: The divisor of the logits.
 
         Returns:

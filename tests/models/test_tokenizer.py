@@ -138,7 +138,7 @@ BEYOND: dict[str, tuple[dict[str, Any], str]] = {
         "the tokenizer cannot be used",
     ),
     "pieces of no length": ({"pre_tokenizer": {"type": "FixedLength", "length": 0}}, "must be non-zero"),
-    "a terabyte of padding": ({"padding": FIXED}, "ends its process by signal 6"),
+    "a terabyte of padding": ({"padding": FIXED}, "crashes its process with signal 6"),
     "a step of no kind": (_steps({"type": "Sorcery"}), "cannot be used"),
     "a table as long as its last token": (
         {"model": {"type": "WordLevel", "vocab": {"a": 4 * 10**9, "<unk>": 0}, "unk_token": "<unk>"}},

@@ -266,6 +266,6 @@ def test_a_reference_answer_past_the_context_is_told_before_a_step(bench, refusa
     longer = stage.method.rollout.model_copy(update={"max_tokens": 74})
     method = stage.method.model_copy(update={"rollout": longer})
     # Of 96: a prompt of 20, a response of 74, a forcing text of 3 and an answer of one token.
-    with pytest.raises(Problem, match="98 tokens, past the context of 96") as caught:
+    with pytest.raises(Problem, match="98 tokens, and the context has 96") as caught:
         bench.train(stage.model_copy(update={"method": method}), "refused", start="base", data="questions")
     refusal("train/E0941_longer.txt", caught.value)
