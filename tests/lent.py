@@ -20,7 +20,7 @@ _MOST = 2
 @pytest.fixture(autouse=True)
 def _lent_workers(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let a pool that closes leave its idle workers to the next pool of the same kind and limits."""
-    take: Take = Checks._take
+    take: Take = Checks._take_worker
     close: Close = Checks.close
 
     def lend(pool: Checks) -> Worker:
@@ -41,7 +41,7 @@ def _lent_workers(monkeypatch: pytest.MonkeyPatch) -> None:
             spare.append(worker)
         close(pool)
 
-    monkeypatch.setattr(Checks, "_take", lend)
+    monkeypatch.setattr(Checks, "_take_worker", lend)
     monkeypatch.setattr(Checks, "close", keep)
 
 

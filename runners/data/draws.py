@@ -1,6 +1,6 @@
-"""Random numbers by seed and counter, seeds by purpose, and what a step draws: the same on every machine, in any order.
+"""Random numbers, seeds and batches that only depend on seeds and indices, so that all machines get the same.
 
-SplitMix64's finaliser (Steele, Lea, Flood 2014) over 64-bit integers: no state, so the order of draws is free.
+They hash 64-bit integers by the finaliser of SplitMix64 (Steele, Lea, Flood 2014), without a state.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _FORCED_KEY = 0x666F7263
 
 
 def derive(seed: int, *keys: int) -> int:
-    """Return a 64-bit seed from a seed and keys: equal keys give equal seeds, different keys unrelated seeds."""
+    """Return the 64-bit seed that a seed and a sequence of keys determine; different keys give unrelated seeds."""
     state = np.array([seed & _MASK], dtype=np.uint64)
     for key in keys:
         state = _child(state, np.array([key & _MASK], dtype=np.uint64))
@@ -31,12 +31,12 @@ def derive(seed: int, *keys: int) -> int:
 
 
 def forced_seed(seed: int, cut: int) -> int:
-    """Return the seed of the answer that is forced at `cut` tokens of the response drawn from `seed`."""
+    """Return the seed of the answer that is forced after `cut` tokens of the response that was sampled with `seed`."""
     return derive(seed, _FORCED_KEY, cut)
 
 
 def forced_seeds(seeds: NDArray[np.uint64], cuts: NDArray[np.int64]) -> NDArray[np.uint64]:
-    """Return `forced_seed` of each pair."""
+    """Return the seeds of forced answers, as `forced_seed` of each pair of a seed and a cut, [pairs]."""
     purpose = np.array([_FORCED_KEY], dtype=np.uint64)
     return _child(_child(seeds, purpose), cuts.astype(np.uint64))
 
@@ -47,38 +47,47 @@ def wrap_seeds(seeds: Iterable[int]) -> NDArray[np.uint64]:
 
 
 def hash_seeds(seeds: NDArray[np.uint64]) -> NDArray[np.uint64]:
-    """Return the hashed starting states for `uniforms`, [seeds]."""
+    """Return the starting states of the random streams with these seeds, [seeds], for `uniforms`."""
     return _mix(seeds + np.uint64(_GAMMA))
 
 
 def skip_uniforms(start: NDArray[np.uint64], counts: NDArray[np.uint64]) -> NDArray[np.uint64]:
-    """Return the states [streams] of streams whose first `counts` [streams] uniforms are taken already."""
+    """Return the states of streams after the first numbers of each.
+
+    Args:
+        start: The starting states, [streams].
+        counts: How many numbers of each stream are skipped, [streams].
+
+    Returns:
+        States for `uniforms`, [streams].
+    """
     return start + counts * np.uint64(_GAMMA)
 
 
 def uniforms(start: NDArray[np.uint64], counter: int) -> NDArray[np.float64]:
-    """Return a uniform number in (0, 1) of each stream: multiples of 2^-48 plus 2^-49.
+    """Return the uniform random number at index `counter` of each stream.
 
-    They end at 1 - 2^-49, so that a uniform times a total stays below the total in double precision.
+    The numbers are the odd multiples of 2^-49. The largest is 1 - 2^-49, so that a number times a total stays below the
+    total in double precision.
 
     Args:
-        start: starting states [streams], as `hash_seeds` gives them.
-        counter: the index of the number in its stream.
+        start: The starting states from `hash_seeds`, [streams].
+        counter: The index of the number in its stream.
 
     Returns:
-        Numbers [streams].
+        Numbers in (0, 1), [streams].
     """
     step = np.uint64((counter + 1) * _GAMMA & _MASK)
     return ((_mix(start + step) >> np.uint64(16)).astype(np.float64) + 0.5) * 2.0**-48
 
 
 def _child(seeds: NDArray[np.uint64], keys: NDArray[np.uint64]) -> NDArray[np.uint64]:
-    # The constant makes (seed, key) differ from (key, seed).
+    """Return the seeds derived from pairs of a seed and a key; the salt makes (seed, key) differ from (key, seed)."""
     return _mix(_mix(seeds + np.uint64(_GAMMA)) + _mix(keys ^ np.uint64(_KEY_SALT)))
 
 
 def _mix(value: NDArray[np.uint64]) -> NDArray[np.uint64]:
-    """Return the finaliser, a bijection of 64-bit integers."""
+    """Return SplitMix64's hash of 64-bit integers, which maps different integers to different hashes."""
     value = (value ^ (value >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     value = (value ^ (value >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
     return value ^ (value >> np.uint64(31))
@@ -91,29 +100,45 @@ def derive_seed(seed: int, name: str, *keys: int) -> int:
 
 
 def permutation(seed: int, count: int) -> NDArray[np.int64]:
-    """Return an order of `count` items that depends on the seed alone, as indices [count]."""
+    """Return the random permutation of 0 to `count` - 1 that a seed determines, [count]."""
     keys = hash_seeds(np.arange(count, dtype=np.uint64) ^ np.uint64(seed))
     return np.argsort(keys, kind="stable")
 
 
 @lru_cache(maxsize=4)
 def _epoch(seed: int, epoch: int, count: int) -> NDArray[np.int64]:
+    """Return the order in which an epoch takes `count` items, as indices [count]."""
     return permutation(derive_seed(seed, "epoch", epoch), count)
 
 
 def batch_indices(seed: int, step: int, batch: int, count: int) -> list[int]:
-    """Return the indices of the items that step `step` takes: `batch` consecutive items of epochs, each in a new order.
+    """Return the indices of the items of a step's batch.
 
-    Within an epoch no item comes twice, and a step depends on no step before it.
+    Steps take consecutive items of epochs, and every epoch has all items in a new random order. The result does not depend
+    on earlier calls.
+
+    Args:
+        seed: The seed of the orders.
+        step: The number of the step, from 0.
+        batch: The number of items of a batch.
+        count: The number of items of the data.
     """
     positions = range(step * batch, (step + 1) * batch)
     return [int(_epoch(seed, position // count, count)[position % count]) for position in positions]
 
 
 def exit_places(split: Exits, tokens: Sequence[int], seed: int) -> tuple[int, ...]:
-    """Return `n` rising token positions before a response's end, and its end, each at most `l_max`.
+    """Return random token positions of a response at which its reward is evaluated, and the response's end.
 
-    They are a function of the seed and of the response, which has the same positions at each look.
+    The seed and the response's tokens determine the positions.
+
+    Args:
+        split: The number `n` of positions, and their upper limit `l_max`.
+        tokens: The response.
+        seed: The seed of the run.
+
+    Returns:
+        At most `n` rising positions between 1 and the length - 1, then the length, all limited to `l_max`.
     """
     digest = hashlib.sha256(np.asarray(tokens, dtype=np.int64).tobytes()).digest()
     seed = derive_seed(seed, "exits", int.from_bytes(digest[:8], "big"))
@@ -123,7 +148,7 @@ def exit_places(split: Exits, tokens: Sequence[int], seed: int) -> tuple[int, ..
 
 
 def questions_seen(seed: int, draws: int, batch: int, count: int) -> list[int]:
-    """Return the rising indices of the items that the first `draws` steps take."""
+    """Return the sorted indices of the items in the batches of the first `draws` steps; see `batch_indices`."""
     if draws * batch >= count:
         return list(range(count))
     return sorted({position for step in range(draws) for position in batch_indices(seed, step, batch, count)})
@@ -132,15 +157,17 @@ def questions_seen(seed: int, draws: int, batch: int, count: int) -> list[int]:
 Split = Literal["train", "held_out"]
 
 HELD_OUT_ONE_IN = 5
-"""One question in so many is held out."""
+"""The number of questions of which one, on average, is held out."""
 
 
 def split_of(bare: str) -> Split:
-    """Return the side of the split for a question, by a hash of its bare form alone; every fifth is held out.
+    """Return the split of a question, `train` or `held_out`, by a hash of its bare form.
 
-    The bare form is what is asked, without the words that it is asked in: every source of questions defines its bare form,
-    so that a question stays on its side under every wording, with a worked solution or without. The hash is over its
-    `normal_question`: spaces, case and the form of characters change nothing.
+    About a fifth of all questions is held out. Spaces, case and the form of Unicode characters do not change the hash.
+
+    Args:
+        bare: The question without its wording, such as `5 -6 +3 mod 10`, as its source defines it: a question is in the
+            same split in all wordings.
     """
     digest = hashlib.sha256(b"split:" + normal_question(bare).encode()).digest()
     return "held_out" if int.from_bytes(digest[:8], "big") % HELD_OUT_ONE_IN == 0 else "train"
@@ -150,27 +177,29 @@ _PURPOSE = {"question": 0, "trace": 1}
 
 
 class Stream:
-    """Random draws that depend on nothing but seed, purpose and index."""
+    """A stream of random numbers that a seed, a purpose and an index determine."""
 
     def __init__(self, seed: int, purpose: Literal["question", "trace"], index: int) -> None:
+        """Begin the stream of the question or worked solution with this index."""
         key = np.array([seed % 2**64, _PURPOSE[purpose]], dtype=np.uint64)
         self._bits = np.random.Philox(key=key, counter=np.array([0, 0, 0, index], dtype=np.uint64))
         self._ready: list[int] = []
 
     def _draw(self) -> int:
+        """Return the next 64 random bits, which are generated 32 numbers at a time."""
         if not self._ready:
             self._ready = self._bits.random_raw(32).tolist()
             self._ready.reverse()
         return self._ready.pop()
 
     def below(self, bound: int) -> int:
-        """Return an integer in 0..bound-1 (64 bits modulo a small bound are practically unbiased)."""
+        """Return a random integer from 0 to `bound` - 1; the bias of 64 bits modulo a small bound is negligible."""
         return self._draw() % bound
 
     def uniform(self) -> float:
-        """Return a number in [0, 1) with 53 random bits."""
+        """Return a random number in [0, 1) with 53 random bits."""
         return float((self._draw() >> 11) * 2.0**-53)
 
     def chance(self, probability: float) -> bool:
-        """Return True with this probability (0 to 1); always draw, so that later draws keep their index."""
+        """Return True with a probability from 0 to 1; a random number is used even for 0 and 1."""
         return self.uniform() < probability

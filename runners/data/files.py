@@ -1,11 +1,11 @@
 """Read questions from Parquet, JSONL, JSON or CSV files of bounded size, on this machine or of a hub's data set.
 
-Bad rows are named by number. Of a hub's data set files come from a local mirror, the hub's cache on this machine, or the hub
-itself. A mirror is a folder of such files under `data/OWNER/NAME` beside the spec. Nothing of a data set is executed:
-loading scripts are not run.
+Messages name bad rows by number. Files of a hub's data set come from a local mirror, the hub's cache on this machine, or
+the hub itself. A mirror is the folder `data/OWNER/NAME` beside the spec. Loading scripts and other code of a data set are
+not run.
 
-`datasets` is asked only for what is not on this machine. It guesses the files of a split as this does, but copies them into
-a cache of its own, with pyarrow and pandas, which a mirror is there to do without. Names have their form from `reodsl.ir`.
+The package `datasets` only reads data sets that are not on this machine, because it needs pyarrow and pandas, and copies
+files into its own cache. `reodsl.ir` checks the form of names.
 """
 
 from __future__ import annotations
@@ -37,18 +37,22 @@ from runners.data.table import (
 )
 
 LARGEST_FILE = 2 * 2**30
-"""Bytes of a file that is read, and of the text in a Parquet file once unpacked."""
+"""The most bytes of a file, and of the unpacked text of a Parquet file."""
 MOST_ROWS = 20_000_000
-"""Rows of a Parquet file that is read."""
+"""The most rows of a Parquet file."""
 LARGEST_FIELD = 2**24
-"""Characters of one CSV field."""
+"""The most characters of a CSV field."""
 
 
 def read_questions(path: Path, columns: Columns) -> pl.DataFrame:
-    """Read the questions table of a file; its rows are checked neither for emptiness nor for duplicates.
+    """Read the questions table of a file; `require_filled` and `settle_duplicates` check its rows later.
 
-    Raises a Problem: E0706 for a file that cannot be read or is of another kind, or a row that is not
-    what the format promises, and E0701 as `questions_table` does.
+    Args:
+        path: A Parquet, CSV, JSON or JSONL file.
+        columns: The file's names of the question, the answer and other columns.
+
+    Raises:
+        Problem: E0706 for a file or a row that cannot be read, E0701 for columns as `questions_table`.
     """
     fault = file_problem(path)
     if fault is not None:
@@ -64,7 +68,7 @@ def read_questions(path: Path, columns: Columns) -> pl.DataFrame:
     except UnicodeDecodeError as failure:
         raise problem(
             "E0706",
-            f"the file is not UTF-8 text: it holds the byte {failure.object[failure.start]:#04x}",
+            f"the file is not UTF-8 text: it has the byte {failure.object[failure.start]:#04x}",
             where=str(path),
             help="write it again as UTF-8",
         ) from None
@@ -73,15 +77,18 @@ def read_questions(path: Path, columns: Columns) -> pl.DataFrame:
             "E0706",
             f"the file cannot be read: {first_line(failure, 'damaged')}",
             where=str(path),
-            help="check that it is whole and of the kind its name says",
+            help="check that the file is complete and has the format of its ending",
         ) from None
     return questions_table(frame, columns, str(path))
 
 
 def require_head(path: Path, columns: Columns) -> None:
-    """Raise E0701 or E0706 for columns that a file's head lacks.
+    """Check the columns of a file without reading its rows, if its format lists columns at the beginning.
 
-    JSON names columns in every row, so the head of a JSON file says nothing.
+    JSON files are not checked, because every row has its own names.
+
+    Raises:
+        Problem: E0701 for missing columns, E0706 for broken CSV.
     """
     try:
         match path.suffix.lower():
@@ -94,12 +101,16 @@ def require_head(path: Path, columns: Columns) -> None:
                 if header is not None:
                     require_columns(header[1], columns, str(path))
     except (OSError, UnicodeDecodeError, pl.exceptions.PolarsError, pl.exceptions.PanicException):
-        # Other errors are reported as it is read.
+        # Reading the file reports other errors.
         return
 
 
 def read_head(path: Path, rows: int) -> list[tuple[str, Any]]:
-    """Return the first rows of a file as records with all their fields, and their positions."""
+    """Return the first rows of a file with all fields.
+
+    Returns:
+        For each row, its position for messages, such as `line 2`, and its record.
+    """
     match path.suffix.lower():
         case ".parquet":
             head = pl.scan_parquet(path, glob=False).head(rows).collect().iter_rows(named=True)
@@ -112,7 +123,11 @@ def read_head(path: Path, rows: int) -> list[tuple[str, Any]]:
 
 
 def count_rows(path: Path, columns: Columns) -> int:
-    """Return how many rows a file has. Parquet and JSON by lines are not parsed. Raises as `read_questions` does."""
+    """Return the number of rows of a file, without parsing the rows of Parquet and JSONL files.
+
+    Raises:
+        Problem: As `read_questions`.
+    """
     try:
         match path.suffix.lower():
             case ".parquet":
@@ -121,18 +136,18 @@ def count_rows(path: Path, columns: Columns) -> int:
                 with path.open("rb") as lines:
                     return sum(1 for line in lines if line.strip())
     except (OSError, pl.exceptions.PolarsError, pl.exceptions.PanicException):
-        pass  # What is wrong with it is said as it is read.
+        pass  # Reading the file reports the error.
     return read_questions(path, columns).height
 
 
 def file_problem(path: Path) -> Diagnostic | None:
-    """Return E0706 if a file cannot be a source: missing, not a plain file, too large, or of an unknown kind."""
+    """Return E0706 if a file is missing, not a plain file, too large, or has an unknown ending; else None."""
     if path.suffix.lower() not in DATA_FILES:
         return error(
             "E0706",
-            f"`{path.suffix or path.name}` is not a kind of data file that is read here",
+            f"data files cannot end in `{path.suffix or path.name}`",
             where=str(path),
-            help=f"give a file that ends in {', '.join(DATA_FILES)}",
+            help=f"name a file that ends in {', '.join(DATA_FILES)}",
         )
     try:
         status = stat_plain(path)
@@ -157,27 +172,31 @@ def file_problem(path: Path) -> Diagnostic | None:
             "E0706",
             f"the data file cannot be opened: {failure.strerror}",
             where=str(path),
-            help=f"let yourself read it: `chmod u+r {path}`",
+            help=f"make the file readable: `chmod u+r {path}`",
         )
     if status.st_size > LARGEST_FILE:
         return error(
             "E0706",
-            f"the file has {status.st_size} bytes, more than the {LARGEST_FILE} that are read",
+            f"the file has {status.st_size} bytes, and may have at most {LARGEST_FILE}",
             where=str(path),
-            help="split it, or store it as Parquet with only the columns that are needed",
+            help="divide the file, or store it as Parquet with only the columns that are needed",
         )
     return None
 
 
 def _read_parquet(path: Path, columns: Columns) -> pl.DataFrame:
-    """Read the mapped columns of a Parquet file, whose rows and text are bounded."""
+    """Read the mapped columns of a Parquet file, after checking the number of rows and the bytes of text.
+
+    Raises:
+        Problem: E0701 for missing columns, E0706 for a file that is too large.
+    """
     scan = pl.scan_parquet(path, glob=False)
     schema = scan.collect_schema()
     require_columns(list(_paths(schema)), columns, str(path))
     names = list(
         dict.fromkeys(name if name in schema else name.partition(".")[0] for name in list_mapped(columns))
     )
-    # A small file may unpack to any size, so it is counted before it is read.
+    # Counted before reading, because a small file may unpack to any size.
     rows = int(scan.select(pl.len()).collect().item())
     if rows > MOST_ROWS:
         raise _too_large(path, f"{rows} rows", f"{MOST_ROWS} rows")
@@ -192,34 +211,39 @@ def _read_parquet(path: Path, columns: Columns) -> pl.DataFrame:
     return frame
 
 
-def _paths(schema: Mapping[str, Any], before: str = "") -> Iterator[str]:
-    """Yield the names of columns, and the paths of fields in records: `reward_model.ground_truth`."""
+def _paths(schema: Mapping[str, Any], prefix: str = "") -> Iterator[str]:
+    """Yield the names of columns, and the paths of fields in records, such as `reward_model.ground_truth`."""
     for name, kind in schema.items():
-        yield before + name
+        yield prefix + name
         if isinstance(kind, pl.Struct):
-            yield from _paths(kind.to_schema(), f"{before}{name}.")
+            yield from _paths(kind.to_schema(), f"{prefix}{name}.")
 
 
 def _too_large(path: Path, size: str, bound: str) -> Problem:
+    """Return E0706 for a file whose `size`, such as "30 rows", is above a bound."""
     return problem(
         "E0706",
-        f"the file holds {size}, more than the {bound} that are read",
+        f"the file has {size}, and may have at most {bound}",
         where=str(path),
         help="keep only the rows and columns that are needed",
     )
 
 
 def _read_csv(path: Path, columns: Columns) -> pl.DataFrame:
-    """Read the mapped columns of a CSV file as text. Raises E0706 for a row or header of another shape."""
+    """Read the mapped columns of a CSV file as text.
+
+    Raises:
+        Problem: E0701 for missing columns, E0706 for a repeated column or a row with a wrong number of fields.
+    """
     (_, header), *rows = list(_csv_rows(path)) or [(1, [])]
     require_columns(header, columns, str(path))
     for number, row in rows:
         if len(row) != len(header):
             raise problem(
                 "E0706",
-                f"this row has {len(row)} fields where the header names {len(header)}",
+                f"this row has {len(row)} fields, and the header has {len(header)}",
                 where=f"{path}, line {number}",
-                help="quote a field that has commas or line breaks in it",
+                help="quote fields that contain commas or line breaks",
             )
     names = list_mapped(columns)
     twice = next((name for name in names if header.count(name) > 1), None)
@@ -228,15 +252,19 @@ def _read_csv(path: Path, columns: Columns) -> pl.DataFrame:
             "E0706",
             f"{header.count(twice)} columns are named `{twice}`",
             where=f"{path}, line 1",
-            help="give each column a name of its own",
+            help="give every column a different name",
         )
     data = {name: [row[header.index(name)] for _, row in rows] for name in names}
     return pl.DataFrame(data, schema=dict.fromkeys(names, pl.String))
 
 
 def _csv_rows(path: Path) -> Iterator[tuple[int, list[str]]]:
-    """Yield rows with the line each ends on; blank lines are passed over."""
-    before = csv.field_size_limit(LARGEST_FIELD)
+    """Yield the rows of a CSV file that are not blank, each after the number of the line at which the row ends.
+
+    Raises:
+        Problem: E0706 if the text is not CSV.
+    """
+    former_limit = csv.field_size_limit(LARGEST_FIELD)
     try:
         with path.open(encoding="utf-8-sig", newline="") as file:
             reader = csv.reader(file, strict=True)
@@ -249,10 +277,10 @@ def _csv_rows(path: Path) -> Iterator[tuple[int, list[str]]]:
                     "E0706",
                     f"this is not CSV: {failure}",
                     where=f"{path}, line {reader.line_num}",
-                    help="correct or remove it",
+                    help="correct or remove this line",
                 ) from None
     finally:
-        csv.field_size_limit(before)
+        csv.field_size_limit(former_limit)
 
 
 _RECORDS = {".jsonl": jsonl_records, ".ndjson": jsonl_records, ".json": json_records}
@@ -262,10 +290,14 @@ _SPLIT = re.compile(r"(?<![a-z])(train|test|valid|validation|dev|eval)(?![a-z])"
 
 
 def read_hub(source: HubData, folder: Path) -> pl.DataFrame:
-    """Read the questions table of a hub data set; `folder` is the spec's. Emptiness and duplicates are not yet checked.
+    """Read the questions table of a hub's data set, from this machine if possible.
 
-    Raises a Problem: E0850 where the data set is nowhere to be found or has no such split, and what reading a
-    file raises.
+    Args:
+        source: The data set, its split and revision, and the names of its columns.
+        folder: The folder of the spec, where a local mirror may be.
+
+    Raises:
+        Problem: E0850 if the data set or the split is not found, else as `read_questions`.
     """
     files = local_files(source, folder)
     if files:
@@ -277,24 +309,28 @@ def read_hub(source: HubData, folder: Path) -> pl.DataFrame:
 
 
 def hub_problem(source: HubData, folder: Path) -> Diagnostic | None:
-    """Return E0850 if a data set has no copy on this machine and cannot be fetched."""
+    """Return E0850 if a data set has no copy on this machine and cannot be downloaded; else None."""
     if local_files(source, folder) or (importlib.util.find_spec("datasets") is not None and not _offline()):
         return None
     return _missing(
-        source, "it is not on this machine, and the package `datasets` is not installed (or is offline)"
+        source, "this machine has no copy, and the package `datasets` is not installed or is offline"
     )
 
 
 def local_files(source: HubData, folder: Path) -> list[Path]:
-    """Return the split's files on this machine, by path: from the copy beside the spec, or from the hub's cache."""
+    """Return the files of a data set's split on this machine, sorted by path; empty if there are none.
+
+    They are in `data/OWNER/NAME` of the spec's folder, or else in the hub's cache.
+    """
     copies = (local_copy(source.repo, folder), hub_snapshot("datasets", source.repo, source.revision))
     return next(filter(None, (_split_files(copy, source) for copy in copies if copy is not None)), [])
 
 
 def _split_files(copy: Path, source: HubData) -> list[Path]:
-    """Return the files of a split: `test.jsonl`, `data/test-0.parquet`, `NAME/test-0.parquet`, `test/0.parquet`.
+    """Return the files of a split in a copy of a data set, by the naming rules of hubs.
 
-    Where no file names any split, all of them are the split `train`, as hubs have it.
+    A file of the split `test` is `test.jsonl`, `test-0.parquet` or `test/0.parquet`, in the copy, in its folder `data`, or
+    in the folder of the configuration `source.name`. If no file name contains a split's name, all files are `train`.
     """
     roots = [copy / source.name, copy / "data" / source.name] if source.name else [copy, copy / "data"]
     for root in roots:
@@ -309,13 +345,18 @@ def _split_files(copy: Path, source: HubData) -> list[Path]:
 
 
 def _offline() -> bool:
+    """Return whether an environment variable of the hub forbids downloads."""
     return any(
         os.environ.get(name, "") not in ("", "0") for name in ("HF_HUB_OFFLINE", "HF_DATASETS_OFFLINE")
     )
 
 
 def _download(source: HubData) -> pl.DataFrame:
-    """Load the data set by the `datasets` package, which caches what it fetches."""
+    """Load the data set by the package `datasets`, which downloads and caches it.
+
+    Raises:
+        Problem: E0850 if this fails or the result is not a table.
+    """
     datasets = importlib.import_module("datasets")
     try:
         loaded = datasets.load_dataset(source.repo, source.name, split=source.split, revision=source.revision)
@@ -330,17 +371,17 @@ def _download(source: HubData) -> pl.DataFrame:
 
 
 def _missing(source: HubData, why: str) -> Diagnostic:
-    """Return E0850 with the searched paths and the command that fetches the data set."""
-    name = f", part `{source.name}`" if source.name else ""
+    """Return E0850 for a data set that cannot be read because of `why`, with the paths that were searched."""
+    name = f", configuration `{source.name}`" if source.name else ""
     revision = f" --revision {source.revision}" if source.revision else ""
     return error(
         "E0850",
         f"the data set `{source.repo}`{name}, split `{source.split}`, cannot be read: {why}",
         where="hub data",
         notes=[
-            f"looked for `{source.split}.jsonl`, `{source.split}-*.parquet` and the like in "
+            f"looked for `{source.split}.jsonl`, `{source.split}-*.parquet` and similar names in "
             f"`data/{source.repo}` beside the spec and in the hub's cache"
         ],
-        help=f"where there is a network: `hf download --repo-type dataset {source.repo}{revision} "
+        help=f"on a machine with a network, run `hf download --repo-type dataset {source.repo}{revision} "
         f"--local-dir data/{source.repo}`, then copy that folder beside the spec",
     )

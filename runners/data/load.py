@@ -46,20 +46,29 @@ _DRAWS_PER_QUESTION = 40
 
 
 def read_own(source: TaskData, task: Python, folder: Path, resources: Resources) -> pl.DataFrame:
-    """Read `count` distinct questions of a side of the split from the user's function.
+    """Return different questions of a split that a Python function of the user generates.
 
-    The columns are id, question, answer, and meta and trace if some questions have them. Draw n is made from (seed, n)
-    alone, so the first rows do not depend on the count.
+    The function generates question n from (seed, n), so the first rows do not depend on the number of questions.
 
-    Raises E0711 if too many draws repeat or belong to the other side, and what the function's process raises.
+    Args:
+        source: The number of questions, the seed and the split.
+        task: The function.
+        folder: The folder of the spec, to which the function's file is relative.
+        resources: Which Python may run, and how it is confined.
+
+    Returns:
+        A table with the text columns id, question and answer, and meta and trace if a question has them.
+
+    Raises:
+        Problem: E0711 if too many generated questions repeat or are in the other split, else as the function's process.
     """
     function = open_function(task, "task", folder, resources)
     rows: list[dict[str, str | None]] = []
     seen: set[str] = set()
-    cursor, patience = 0, _DRAWS_PER_QUESTION * (source.count + HELD_OUT_ONE_IN)
+    cursor, max_draws = 0, _DRAWS_PER_QUESTION * (source.count + HELD_OUT_ONE_IN)
     try:
-        while len(rows) < source.count and cursor < patience:
-            # Batches are whole, so that what is drawn does not depend on how many are still missing.
+        while len(rows) < source.count and cursor < max_draws:
+            # Only full batches, so that the questions do not depend on how many are still missing.
             batches = -(-(source.count - len(rows)) // task.batch)
             draws = range(cursor, cursor + batches * task.batch)
             cursor = draws.stop
@@ -85,16 +94,21 @@ def read_own(source: TaskData, task: Python, folder: Path, resources: Resources)
     if len(rows) < source.count:
         raise problem(
             "E0711",
-            f"{source.count} questions of the split `{source.split}` were asked for, and {len(rows)} came of {cursor} draws",
+            f"{source.count} questions of the split `{source.split}` are needed, and {cursor} calls gave {len(rows)}",
             where=task.function,
-            help="ask for fewer, or let the function draw from more questions",
+            help="lower `count`, or let the function choose from more questions",
         )
     table = pl.DataFrame(rows, schema=["id", "question", "answer", "meta", "trace"]).cast(pl.String)
     return table.drop([name for name in ("meta", "trace") if table[name].null_count() == table.height])
 
 
 def strip_marks(question: str, marks: Sequence[Marks]) -> str:
-    """Return the question without the `marks` around it, removed in their order, and without white space at its ends."""
+    """Return a question without the texts of `marks` at its beginning and end, and without white space there.
+
+    Args:
+        question: The question.
+        marks: Pairs of a text before and a text after the question, which are removed in this order.
+    """
     for mark in marks:
         before, after = mark.before.strip(), mark.after.strip()
         question = question.strip().removeprefix(before).removesuffix(after)
@@ -102,7 +116,10 @@ def strip_marks(question: str, marks: Sequence[Marks]) -> str:
 
 
 def without_marks(table: pl.DataFrame, marks: Sequence[Marks]) -> pl.DataFrame:
-    """Return `table` with stripped questions; ids that were made from questions are made again."""
+    """Return a questions table with `strip_marks` applied to its questions.
+
+    An id that is the hash of a question becomes the hash of the stripped question.
+    """
     if not marks or not table.height:
         return table
     questions = [text and strip_marks(text, marks) for text in table["question"]]
@@ -116,7 +133,13 @@ def without_marks(table: pl.DataFrame, marks: Sequence[Marks]) -> pl.DataFrame:
 
 
 def unused_marks(questions: Sequence[str], marks: Sequence[Marks], where: str) -> Iterator[Diagnostic]:
-    """Warn (W0715) of marks that no question begins or ends with after the marks before them are removed."""
+    """Yield W0715 for each mark that no question has when the marks before it are removed.
+
+    Args:
+        questions: The questions with their marks.
+        marks: The marks of `strip`.
+        where: The source, for the message.
+    """
     for number, pair in enumerate(marks):
         texts = [strip_marks(text.strip(), marks[:number]) for text in questions]
         for mark, matches, end in (
@@ -126,34 +149,48 @@ def unused_marks(questions: Sequence[str], marks: Sequence[Marks], where: str) -
             if texts and not any(matches(text, mark) for text in texts):
                 yield warning(
                     "W0715",
-                    f"`strip` takes nothing off: none of {len(texts)} questions {end} with `{shorten_text(mark)}`",
+                    f"`strip` removes nothing: none of {len(texts)} questions {end} with `{shorten_text(mark)}`",
                     where=where,
                     notes=(f"the first is: {shorten_text(questions[0])}",),
-                    help="write the mark as it stands in the data, or take it out of `strip`",
+                    help="write the mark exactly as the data has it, or remove it from `strip`",
                 )
 
 
 LOCAL_RESOURCES = Resources()
 CHECKED_BYTES = 64 * 2**20
-"""Bytes of a file that is read whole before anything starts; of a larger one only the head is."""
+"""The most bytes of a source that is read completely before a run; of larger sources only the head is read."""
 
 
 def load_data(data: Data, folder: Path) -> pl.DataFrame:
-    """Load the questions of all sources, in order.
+    """Load the questions of all sources of a data declaration, in order.
 
-    The columns are id, question, answer, and bare, trace and meta if some have them.
+    Questions that are generated with worked solutions may repeat.
 
-    `folder` is where relative paths start. Raises a Problem for whatever is wrong with a source, for rows without
-    a question or answer, for duplicates unless they are to be dropped, and for ids of several questions. Questions
-    generated with worked solutions may repeat.
+    Args:
+        data: The declaration.
+        folder: The folder that paths are relative to.
+
+    Returns:
+        A table with the text columns id, question and answer, and bare, trace and meta if a source has them.
+
+    Raises:
+        Problem: E07xx for a source that cannot be read, a row without a question or answer, duplicates that are not to be
+            dropped, or an id of several questions.
     """
     return join_sources(data, read_sources(data, folder))
 
 
 def read_sources(data: Data, folder: Path, resources: Resources = LOCAL_RESOURCES) -> list[pl.DataFrame]:
-    """Return the questions table of each source, without marks around its questions; every row is filled.
+    """Return the questions table of each source, with stripped questions, read references and no empty rows.
 
-    `resources` say which Python of the user's may run, and how. Raises E0716 where no reference of a file can be read.
+    Args:
+        data: The declaration.
+        folder: The folder that paths are relative to.
+        resources: Which Python of the user may run, and how it is confined.
+
+    Raises:
+        Problem: E0716 if no reference of a file can be read, E0718 for tests that cannot be read, E0704 for an empty row,
+            and other problems of sources.
     """
     tables = []
     for source in data.sources:
@@ -170,7 +207,15 @@ def read_sources(data: Data, folder: Path, resources: Resources = LOCAL_RESOURCE
 
 
 def join_sources(data: Data, read: Sequence[pl.DataFrame]) -> pl.DataFrame:
-    """Join the tables of the sources in order, as `load_data` says."""
+    """Return the rows of all sources' tables in order, without duplicates.
+
+    Args:
+        data: The declaration.
+        read: The table of each source, from `read_sources`.
+
+    Raises:
+        Problem: E0705 for duplicates or an id of several questions, E0712 if only some sources have worked solutions.
+    """
     where = ", ".join(map(_where, data.sources))
     solved = [
         isinstance(source, (TaskData, PackageData)) and source.traces is not None for source in data.sources
@@ -180,9 +225,9 @@ def join_sources(data: Data, read: Sequence[pl.DataFrame]) -> pl.DataFrame:
     if any(solved):
         raise problem(
             "E0712",
-            "questions generated with worked solutions stand beside other sources",
+            "questions generated with worked solutions cannot be combined with other sources",
             where=where,
-            help="put them into a declaration of their own",
+            help="put the generated questions into a separate declaration",
         )
     settled = settle_duplicates(pl.concat(read, how="diagonal"), data.duplicates, where)
     require_names(settled, where)
@@ -190,19 +235,25 @@ def join_sources(data: Data, read: Sequence[pl.DataFrame]) -> pl.DataFrame:
 
 
 def take_rows(table: pl.DataFrame, count: int | None) -> pl.DataFrame:
-    """Return `count` rows of a table, evenly spaced; all of them if it has no more, or without a count."""
+    """Return `count` evenly spaced rows of a table, or the full table if it is not longer or `count` is None."""
     if count is None or count >= table.height:
         return table
     return table[[row * table.height // count for row in range(count)]]
 
 
 def doubts(data: Data, read: Sequence[pl.DataFrame]) -> dict[str, Any] | None:
-    """Return what `doubtful_references` finds in the tables of the sources."""
+    """Return the result of `doubtful_references` for the tables of a declaration's sources."""
     return doubtful_references(list(zip(map(_where, data.sources), read, strict=True)), data)
 
 
 def read_source(source: DataSource, folder: Path, resources: Resources = LOCAL_RESOURCES) -> pl.DataFrame:
-    """Read the questions table of a source, unchecked."""
+    """Return the questions table of a source, without the checks of `read_sources`.
+
+    Args:
+        source: The source.
+        folder: The folder that paths are relative to.
+        resources: Which Python of the user may run, and how it is confined.
+    """
     if isinstance(source, TaskData):
         if isinstance(source.task, Python):
             return read_own(source, source.task, folder, resources)
@@ -217,24 +268,31 @@ def read_source(source: DataSource, folder: Path, resources: Resources = LOCAL_R
 
 
 def source_problems(data: Data, folder: Path) -> list[Diagnostic]:
-    """Return the files, hub copies and packages that this machine lacks for the data, without reading any."""
-    lacks = []
+    """Return the problems of files, hub copies and packages that this machine lacks for a declaration.
+
+    Nothing is read; `folder` is the folder that paths are relative to.
+    """
+    problems = []
     for source in data.sources:
         if isinstance(source, File):
-            lacks.append(file_problem(folder / source.path))
+            problems.append(file_problem(folder / source.path))
         elif isinstance(source, HubData):
-            lacks.append(hub_problem(source, folder))
+            problems.append(hub_problem(source, folder))
         elif isinstance(source, PackageData):
-            lacks.append(package_problem(source))
-    return [diagnostic for diagnostic in lacks if diagnostic is not None]
+            problems.append(package_problem(source))
+    return [diagnostic for diagnostic in problems if diagnostic is not None]
 
 
 def file_problems(data: Data, folder: Path) -> list[Diagnostic]:
-    """Return the faults inside the data's files on this machine: the user's files, and local copies of hub data sets.
+    """Return the faults in the contents of a declaration's files and local copies of hub data sets.
 
-    Marks to strip that no question has are warned of (W0715).
-    Finds what `load_data` would find, in about a second: of a source with more than `CHECKED_BYTES` bytes only missing
-    columns, if its format names columns at its head.
+    They are the problems that `load_data` would raise, found in about a second: of a source with more than `CHECKED_BYTES`
+    bytes only missing columns are found, if its format has a header. Without a fault, the result has warnings (W0715) of
+    marks in `strip` that no question has.
+
+    Args:
+        data: The declaration.
+        folder: The folder that paths are relative to.
     """
     small = []
     try:
@@ -250,8 +308,7 @@ def file_problems(data: Data, folder: Path) -> list[Diagnostic]:
             elif files:
                 small.append(source)
         if small:
-            at_hand = data.model_copy(update={"sources": tuple(small)})
-            load_data(at_hand, folder)
+            load_data(data.model_copy(update={"sources": tuple(small)}), folder)
             if data.strip and len(small) == len(data.sources):
                 raw = [text for source in small for text in read_source(source, folder)["question"]]
                 return list(unused_marks(raw, data.strip, ", ".join(map(_where, small))))
@@ -261,13 +318,17 @@ def file_problems(data: Data, folder: Path) -> list[Diagnostic]:
 
 
 def at_hand(data: Data, folder: Path) -> bool:
-    """Return whether all questions are in files here that a second or so reads."""
+    """Return whether all sources are files on this machine with at most `CHECKED_BYTES` bytes together."""
     files = [_files(source, folder) for source in data.sources]
     return all(files) and sum(path.stat().st_size for paths in files for path in paths) <= CHECKED_BYTES
 
 
 def count_questions(data: Data, folder: Path) -> int | None:
-    """Return how many rows files and local copies of a hub's data sets have; None for other sources and faulty files."""
+    """Return the number of rows of a declaration's files and local copies of hub data sets.
+
+    None if a source has no files on this machine or a file cannot be read. `folder` is the folder that paths are relative
+    to.
+    """
     stored = [source for source in data.sources if isinstance(source, (File, HubData))]
     files = [(path, source.columns) for source in stored for path in _files(source, folder)]
     if not all(_files(source, folder) for source in data.sources) or any(
@@ -281,13 +342,14 @@ def count_questions(data: Data, folder: Path) -> int | None:
 
 
 def _files(source: DataSource, folder: Path) -> list[Path]:
-    """Return the files of a source on this machine; generated questions have no files."""
+    """Return the files of a source on this machine; empty for generated questions and for data sets without a copy."""
     if isinstance(source, File):
         return [folder / source.path]
     return local_files(source, folder) if isinstance(source, HubData) else []
 
 
 def _where(source: DataSource) -> str:
+    """Return the name of a source for messages."""
     if isinstance(source, File):
         return source.path
     if isinstance(source, HubData):
@@ -296,9 +358,12 @@ def _where(source: DataSource) -> str:
 
 
 def data(job: Job) -> None:
-    """Write `questions.parquet`, `references.json` where references are doubtful, `left_out.json` where rows were dropped.
+    """Run a `data` task: write the questions table of a declaration to `questions.parquet`.
 
-    Raises a Problem (E07xx) that says what is wrong with a source.
+    `references.json` lists doubtful references, if there are any, and `left_out.json` counts dropped duplicates.
+
+    Raises:
+        Problem: As `load_data`.
     """
     declared: Data = job.task.work["data"]
     read = read_sources(declared, job.folder, job.resources)

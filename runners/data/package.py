@@ -20,7 +20,7 @@ from runners.data.traces import check_traces, write_trace
 from runners.programs.values import create_dataset, entry_of, pack
 
 PACKAGES = {"reasoning_gym": "reasoning-gym"}
-"""Packages that can make questions, and the name each is installed by. A spec cannot have any other imported."""
+"""The packages that can generate questions, with the names by which they are installed. A spec can import no others."""
 _TASK = re.compile(r"[a-z0-9_]{1,100}")
 _OPTION = re.compile(r"\s*([a-z][a-z0-9_]{0,60})\s*=\s*(.{1,4000}?)\s*", re.DOTALL)
 _WORD = re.compile(r"[A-Za-z_][A-Za-z0-9_ -]*")
@@ -31,11 +31,11 @@ _DRAWS_PER_QUESTION = 20
 
 
 def package_problem(source: PackageData) -> Diagnostic | None:
-    """Return E0709 if a package is unknown or not installed."""
+    """Return E0709 if the package of a source is unknown or not installed; else None."""
     if _module(source) not in PACKAGES:
         return error(
             "E0709",
-            f"`{source.package}` is not a package that makes questions",
+            f"`{source.package}` is not a package that generates questions",
             where="package data",
             help=f"write one of: {', '.join(PACKAGES.values())}",
         )
@@ -50,13 +50,20 @@ def package_problem(source: PackageData) -> Diagnostic | None:
 
 
 def read_package(source: PackageData) -> pl.DataFrame:
-    """Read the questions table of a package's task.
+    """Return questions that a task of a package generates.
 
-    The columns are id, question, answer, bare, meta (JSON with task and entry), and trace if worked solutions were
-    asked for.
+    Questions of a split (`train`, `held_out`) are all different, unless they have worked solutions.
 
-    Without worked solutions every question of a split (`train`, `held_out`) is distinct. Raises a Problem: E0709 for a
-    missing package, task or option, or a task without worked solutions; E0711 if it has too few questions.
+    Args:
+        source: The package, the task with its options, the number of questions, the seed and the split.
+
+    Returns:
+        A table with the text columns id, question, answer, bare (the question without its wording), meta (JSON with the
+        task and the package's entry), and trace if worked solutions are requested.
+
+    Raises:
+        Problem: E0709 for a missing package, an unknown task or option, or a task without worked solutions; E0711 if the
+            task has too few questions.
     """
     missing = package_problem(source)
     if missing is not None:
@@ -64,7 +71,7 @@ def read_package(source: PackageData) -> pl.DataFrame:
     importlib.import_module(_module(source))
     try:
         if not _TASK.fullmatch(source.task):
-            raise ValueError(f"`{source.task}` is not a task's name")
+            raise ValueError(f"`{source.task}` is not the name of a task")
         options = _options(source)
         most = (
             source.count if source.split == "all" else _DRAWS_PER_QUESTION * (source.count + HELD_OUT_ONE_IN)
@@ -72,20 +79,20 @@ def read_package(source: PackageData) -> pl.DataFrame:
         dataset = create_dataset(source.task, most, source.seed, options)
         entries = list(_entries(dataset, source, most))
     except (ValueError, KeyError, TypeError, AssertionError) as failure:
-        raise _cannot(source, f"cannot make `{source.task}`: {str(failure)[:200]}") from None
+        raise _cannot(source, f"cannot generate `{source.task}`: {str(failure)[:200]}") from None
     if len(entries) < source.count:
         raise problem(
             "E0711",
-            f"{source.count} questions of the split `{source.split}` were asked for, and {len(entries)} were found",
+            f"{source.count} questions of the split `{source.split}` are needed, and {len(entries)} were found",
             where="package data",
-            help="ask for fewer, or make the task larger by its `options`",
+            help="lower `count`, or make the task larger by its `options`",
         )
     rows = [_row(source.task, entry, {"entry": entry}, options) for entry in entries]
-    answered = entries[0]["answer"] is not None
-    if answered and not _survives(dataset, rows[0]):
-        # Some scorers need the tuples, or the numbers as keys, that JSON alone does not have.
+    has_answers = entries[0]["answer"] is not None
+    if has_answers and not _scores_stored_answer(dataset, rows[0]):
+        # Some scorers need tuples or numbers as keys, which JSON lacks and `pack` keeps.
         rows = [_row(source.task, entry, {"packed": pack(entry)}, options) for entry in entries]
-        if not _survives(dataset, rows[0]):
+        if not _scores_stored_answer(dataset, rows[0]):
             raise problem(
                 "E0709",
                 f"the scorer of `{source.task}` does not accept its own answer once the question was stored as JSON",
@@ -102,15 +109,23 @@ def read_package(source: PackageData) -> pl.DataFrame:
 
 
 def _entries(dataset: Any, source: PackageData, most: int) -> Iterator[dict[str, Any]]:
-    """Yield the first `count` entries; those of a split are on its side and distinct unless their solutions differ."""
+    """Yield the first `source.count` entries of a package's data set that are in the source's split.
+
+    Of equal questions only the first is yielded, unless the split is `all` or the source has worked solutions.
+
+    Args:
+        dataset: The data set of reasoning-gym.
+        source: The number of entries and the split.
+        most: The number of entries to look at.
+    """
     seen: set[str] = set()
     yielded = 0
     for index in range(most):
         entry = dataset[index]
         question = str(entry["question"])
         if source.split != "all":
-            repeated = source.traces is None and normal_question(question) in seen
-            if repeated or split_of(bare_question(entry)) != source.split:
+            is_repeated = source.traces is None and normal_question(question) in seen
+            if is_repeated or split_of(bare_question(entry)) != source.split:
                 continue
             seen.add(normal_question(question))
         yield entry
@@ -120,10 +135,10 @@ def _entries(dataset: Any, source: PackageData, most: int) -> Iterator[dict[str,
 
 
 def bare_question(entry: dict[str, Any]) -> str:
-    """Return an entry's expression if its question is only that, and else the question as it is written.
+    """Return the arithmetic expression of an entry's question without spaces, or the full question if it is not only that.
 
-    So `Calculate 5 - 3.` and `What is 5 - 3?` are the same question, of any task. An expression that is the answer (of
-    `countdown`), or beside which the question says more, does not count.
+    `Calculate 5 - 3.` and `What is 5 - 3?` both give `5-3`, so they are in the same split. If the question has other
+    digits than the expression's, or does not contain the expression (which may be the answer), the full question counts.
     """
     question = str(entry["question"])
     metadata = entry.get("metadata")
@@ -135,14 +150,18 @@ def bare_question(entry: dict[str, Any]) -> str:
 
 
 def _options(source: PackageData) -> dict[str, Any]:
-    """Return the task's settings by name. Raises ValueError for a text that is not `name=value` or sets what a spec does."""
+    """Return the options of a package's task by name.
+
+    Raises:
+        ValueError: A text is not `name=value` with a value in JSON, or sets the size or the seed, which the spec sets.
+    """
     options = {}
     for text in source.options:
         match = _OPTION.fullmatch(text)
         if match is None or match[1] in _RESERVED:
             raise ValueError(f"`{text[:60]}` is not an option: write `name=value`, the value in JSON")
         try:
-            options[match[1]] = json.loads(match[2], parse_constant=_no_number)
+            options[match[1]] = json.loads(match[2], parse_constant=_refuse_constant)
         except (ValueError, RecursionError):
             if _WORD.fullmatch(match[2]) is None:
                 raise ValueError(f"`{text[:60]}` is not an option: `{match[2][:60]}` is not JSON") from None
@@ -150,12 +169,17 @@ def _options(source: PackageData) -> dict[str, Any]:
     return options
 
 
-def _no_number(name: str) -> None:
+def _refuse_constant(name: str) -> None:
+    """Raise ValueError for `NaN` and infinities, which Python's JSON reader accepts by default."""
     raise ValueError(f"{name} is not a number")
 
 
 def _traces(source: PackageData, entries: list[dict[str, Any]]) -> list[str]:
-    """Return a worked solution for each entry whose metadata holds an expression of sums and differences."""
+    """Return a worked solution for each entry, by the expression of sums and differences in its metadata.
+
+    Raises:
+        Problem: E0709 if an entry has no such expression, E0720 for settings of solutions that do not fit together.
+    """
     assert source.traces is not None
     check_traces(source.traces)
     traces = []
@@ -166,7 +190,7 @@ def _traces(source: PackageData, entries: list[dict[str, Any]]) -> list[str]:
         if chain is None or str(chain.end) != str(entry["answer"]):
             raise _cannot(
                 source,
-                f"makes no worked solutions for `{source.task}`: its questions are no chains of + and -",
+                f"has no worked solutions for `{source.task}`: its questions are not chains of + and -",
             )
         text, _ = write_trace(chain, source.traces, Stream(source.seed, "trace", index))
         traces.append(text)
@@ -174,22 +198,31 @@ def _traces(source: PackageData, entries: list[dict[str, Any]]) -> list[str]:
 
 
 def _cannot(source: PackageData, words: str) -> Problem:
+    """Return E0709 for a package, with what it cannot do, such as "cannot generate `sudoku`: …"."""
     return problem(
         "E0709",
         f"`{source.package}` {words}",
         where="package data",
-        help="check the task's name and options in the package's list",
+        help="check the task's name and options in the documentation of the package",
     )
 
 
 def _module(source: PackageData) -> str:
-    """Return the import name of a package that may be named as it is installed (`reasoning-gym`)."""
+    """Return the import name of a source's package, which a spec may also name as it is installed (`reasoning-gym`)."""
     return source.package.replace("-", "_")
 
 
 def _row(
     task: str, entry: dict[str, Any], stored: Mapping[str, Any], options: Mapping[str, Any]
 ) -> tuple[str, str, str, str, str]:
+    """Return the row of an entry: id, question, answer, bare question and metadata.
+
+    Args:
+        task: The name of the task.
+        entry: The entry of the package.
+        stored: The entry in the form that metadata stores, by `entry` or `packed`.
+        options: The options of the task.
+    """
     question = str(entry["question"])
     answer = "" if entry["answer"] is None else str(entry["answer"])
     facts = {"task": task, **stored, **({"options": options} if options else {})}
@@ -197,8 +230,8 @@ def _row(
     return question_id(question), question, answer, bare_question(entry), meta
 
 
-def _survives(dataset: Any, row: tuple[str, ...]) -> bool:
-    """Return whether the right answer gets full marks from the stored entry, which has no tuples or number keys."""
+def _scores_stored_answer(dataset: Any, row: tuple[str, ...]) -> bool:
+    """Return whether the package's scorer accepts a row's answer by the entry that the row's metadata stores."""
     try:
         return float(dataset.score_answer(answer=row[2], entry=entry_of(json.loads(row[-1])))) >= 1.0
     except Exception:

@@ -1,4 +1,4 @@
-"""Read references out of worked solutions, and find those that no parser reads, and tests that no program could pass."""
+"""Read reference answers from worked solutions, and find references and tests that cannot be read."""
 
 from __future__ import annotations
 
@@ -21,27 +21,31 @@ from runners.grade.checks import find_unreadable
 from runners.programs.tests import Unreadable, read_tests
 
 LISTED_ROWS = 20
-"""Rows of a kind that are named; the others are only counted."""
+"""The most doubtful rows that `references.json` lists."""
 
 HEAD_ROWS = 50
-"""References of a file that are looked at before a run starts; only where none of them is read are all looked at."""
+"""The number of references that are checked first; the others are checked only if none of these can be read."""
 COMMON_MARKERS = ("The answer is:", "The answer is", "answer is", "Answer:", "answer:", "A:", "ANSWER:")
-"""Words that precede answers in sets of worked solutions; a table that nothing reads is tried with each."""
+"""Words before answers in published worked solutions, which are tried for a table whose references cannot be read."""
 SENTENCE, LONG_SENTENCE = 5, 12
-"""Words from which on a reference is a sentence and no answer: with a full stop, and without one."""
+"""The fewest words of a reference that is a sentence and no answer: with a full stop, and without a full stop."""
 _LIKELY = re.compile("answer|truth|gold|solution|final|target|result|expected|reference", re.IGNORECASE)
-"""Names that columns with answers have; of several columns that can be read these are named first."""
+"""Words in the names of columns with answers; advice names these columns first."""
 _WORDS = re.compile(r"[\u3040-\u9fff]|(?<![\\\w])(?:[0-9]+|[^\W\d_]{2,})")
 _MARKS = (After(marker="####"), LastBox())
-"""The marks that worked solutions of published sets put before or around their answers."""
+"""The markers that published worked solutions put before or around their answers."""
 
 
 def solutions_read(table: pl.DataFrame, data: Data) -> pl.DataFrame:
-    """Return the table with each reference that is a worked solution replaced by the answer that it marks.
+    """Return a questions table in which references that are worked solutions are replaced by their answers.
 
-    A mark is one of the data's own (`after(…)`), `####` as GSM8K has it, or a box as MATH has it, in this order; the last
-    one counts, as it does in a response. A reference without a mark stays as it is, and so does a box alone, and what code
-    is given.
+    The answer is read after the last marker of the declaration (`after(…)`), after the last `####` as in GSM8K, or from the
+    last box as in MATH, in this order. A reference without a marker, or of nothing but a box, stays unchanged. So do all
+    references if the verifier is neither `math` nor `exact`.
+
+    Args:
+        table: The questions table of a source.
+        data: The declaration, for its markers and verifier.
     """
     comparison = _comparison(data)
     if comparison not in ("math", "exact"):
@@ -50,6 +54,7 @@ def solutions_read(table: pl.DataFrame, data: Data) -> pl.DataFrame:
     readers += _MARKS
 
     def answer_of(reference: str) -> str:
+        """Return the answer in a worked solution, or the reference itself."""
         answer = read_answer(readers, reference)
         return reference if not answer or reference.strip() == f"\\boxed{{{answer}}}" else answer
 
@@ -61,15 +66,26 @@ def solutions_read(table: pl.DataFrame, data: Data) -> pl.DataFrame:
 
 
 def _comparison(data: Data) -> Comparison:
+    """Return the verifier of a declaration, without the wrapper of a rehearsal."""
     return data.verifier.of if isinstance(data.verifier, Chance) else data.verifier
 
 
 def require_read(
     table: pl.DataFrame, data: Data, source: str, columns: Columns, files: Sequence[Path]
 ) -> None:
-    """Raise E0716 if no reference of a table can be read, so that no answer could be right.
+    """Check that at least one reference of a table can be read as an answer, if the verifier is `math`.
 
-    A sentence counts as unread here: as words, it would be right in just these words. `files` are the source's.
+    A sentence does not count as an answer, because only a response with the same words would be right.
+
+    Args:
+        table: The questions table of a source.
+        data: The declaration.
+        source: The name of the source for the message.
+        columns: The source's names of columns.
+        files: The files of the source, in which the advice looks for other columns.
+
+    Raises:
+        Problem: E0716, with advice which marker or column to name.
     """
     if _comparison(data) != "math":
         return
@@ -79,7 +95,7 @@ def require_read(
     first = " ".join(references[0].split())
     raise problem(
         "E0716",
-        f"none of the {len(references):,} references reads as an answer: no response could be right",
+        f"none of the {len(references):,} references can be read as an answer, so no response could be right",
         where=source,
         notes=[f"row 1 has `{first if len(first) < 80 else first[:79] + '…'}`"],
         help=_advice(table, data, columns, files),
@@ -87,50 +103,66 @@ def require_read(
 
 
 def _unread(references: Sequence[str]) -> list[bool]:
-    """Return for each reference whether it is no answer: a text that no parser reads, or a sentence."""
+    """Return for each reference whether it is no answer, because the verifier cannot read it or it is a sentence."""
     sentences = [all(map(_is_sentence, text.split(SEPARATOR))) for text in references]
-    return [mark or sentence for mark, sentence in zip(find_unreadable(references), sentences, strict=True)]
+    return [
+        unreadable or sentence
+        for unreadable, sentence in zip(find_unreadable(references), sentences, strict=True)
+    ]
 
 
 def _is_sentence(text: str) -> bool:
+    """Return whether a text has three words and the number of words and numbers that makes a sentence."""
     words = _WORDS.findall(text)
-    full_stop = text.rstrip().endswith((".", "!", "。"))
-    return len(words) >= (SENTENCE if full_stop else LONG_SENTENCE) and sum(map(str.isalpha, words)) > 2
+    has_full_stop = text.rstrip().endswith((".", "!", "。"))
+    return len(words) >= (SENTENCE if has_full_stop else LONG_SENTENCE) and sum(map(str.isalpha, words)) > 2
 
 
 def _advice(table: pl.DataFrame, data: Data, columns: Columns, files: Sequence[Path]) -> str:
-    """Return a remedy for a table that nothing reads: a common marker, or else another column or field.
+    """Return advice for a table whose references cannot be read: a common marker, or another column.
 
-    Each is tried on the table's head, all at once, as a parser takes a second to start.
+    A marker or column is advised if it makes most references of the table's head readable. All candidates are checked at
+    once, because math-verify takes a second to start. The arguments are those of `require_read`.
     """
     head = table.head(HEAD_ROWS)
     by_marker = {}
     for marker in COMMON_MARKERS:
         readers = (*data.answer, After(marker=marker))
-        way = f"write `answer = [{', '.join(map(reader_words, readers))}]`, which reads these references too"
+        advice = (
+            f"write `answer = [{', '.join(map(reader_words, readers))}]`, which reads these references too"
+        )
         read = solutions_read(head, data.model_copy(update={"answer": readers}))
-        by_marker[way] = read["answer"].to_list()
+        by_marker[advice] = read["answer"].to_list()
     by_column = dict(_other_columns(data, columns, files))
-    tried = [*by_marker.values(), *by_column.values()]
-    marks = iter(_unread([text for answers in tried for text in answers]))
-    few = [2 * sum(islice(marks, len(answers))) < len(answers) for answers in tried]
-    for way in compress(by_marker, few):
-        return way
-    names = sorted(compress(by_column, few[len(by_marker) :]), key=lambda name: _LIKELY.search(name) is None)
+    candidates = [*by_marker.values(), *by_column.values()]
+    unread = iter(_unread([text for answers in candidates for text in answers]))
+    helps = [2 * sum(islice(unread, len(answers))) < len(answers) for answers in candidates]
+    for advice in compress(by_marker, helps):
+        return advice
+    names = sorted(
+        compress(by_column, helps[len(by_marker) :]), key=lambda name: _LIKELY.search(name) is None
+    )
     if not names:
-        return "name the column that holds the answers alone by `columns`, or mark each answer by a box or `#### `"
+        return (
+            "name the column that has only the answers in `columns`, or mark each answer by a box or `#### `"
+        )
     roles = dict(columns) | {"answer": names[0], "meta": list(columns.meta) or None}
     call = ", ".join(
         f"{role}: {json.dumps(name, ensure_ascii=False)}"
         for role, name in roles.items()
         if name not in (None, role)
     )
-    more = f"; {', '.join(f'`{name}`' for name in names[1:MOST_SHOWN])} can be read too" if names[1:] else ""
-    return f"if `{names[0]}` holds the answers, write `columns: columns({call})`{more}"
+    others = (
+        f"; {', '.join(f'`{name}`' for name in names[1:MOST_SHOWN])} can be read too" if names[1:] else ""
+    )
+    return f"if `{names[0]}` has the answers, write `columns: columns({call})`{others}"
 
 
 def _other_columns(data: Data, columns: Columns, files: Sequence[Path]) -> Iterator[tuple[str, list[str]]]:
-    """Yield the columns and fields that hold texts and have no role yet, with the references that they would be."""
+    """Yield the names of a file's text columns and fields that have no role yet, with their texts read as references.
+
+    Only the first file and its first rows are read. The arguments are those of `require_read`.
+    """
     records = read_head(files[0], HEAD_ROWS) if files else []
     named = {columns.question, columns.answer, columns.trace, columns.id, *columns.meta}
     for name in dict.fromkeys(path for _, row in records for path in field_paths(row) if path not in named):
@@ -141,10 +173,15 @@ def _other_columns(data: Data, columns: Columns, files: Sequence[Path]) -> Itera
 
 
 def doubtful_references(tables: Sequence[tuple[str, pl.DataFrame]], data: Data) -> dict[str, Any] | None:
-    """Return the content of `references.json`, or None if no reference is doubtful.
+    """Return the references that the mathematical verifier cannot read, as the content of `references.json`.
 
-    `tables` are the sources' tables by name. `unread` are references that the mathematical verifier reads only as text
-    though they are no words.
+    Args:
+        tables: The name and the questions table of each source.
+        data: The declaration.
+
+    Returns:
+        The number of `rows` with a reference, and under `unread` the `count` of unreadable references and the `first` of
+        them; None if there is none, or for another verifier.
     """
     if data.verifier != "math":
         return None
@@ -163,7 +200,11 @@ def doubtful_references(tables: Sequence[tuple[str, pl.DataFrame]], data: Data) 
 
 
 def require_tests(table: pl.DataFrame, where: str) -> None:
-    """Raise E0718, which names rows whose tests cannot judge a program."""
+    """Check that the tests of every row can be read, for the verifier `tests`.
+
+    Raises:
+        Problem: E0718, which names the rows.
+    """
     metas = table["meta"].to_list() if "meta" in table.columns else [""] * table.height
     faults = []
     for row, (answer, meta) in enumerate(zip(table["answer"], metas, strict=True), 1):
@@ -174,7 +215,7 @@ def require_tests(table: pl.DataFrame, where: str) -> None:
     if faults:
         raise problem(
             "E0718",
-            f"{len(faults)} of {table.height} rows have no tests that can be read",
+            f"the tests of {len(faults)} of {table.height} rows cannot be read",
             where=where,
             notes=list_first(faults),
             help='name the column with the tests, as `columns: columns(answer: "test_list")`: see `reodsl explain own_code`',

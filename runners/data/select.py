@@ -1,4 +1,4 @@
-"""The runner of `select` tasks: traces, pairs or kept questions, and how many were lost."""
+"""The runner of `select` tasks, which pick traces, pairs of responses, or questions from pools of samples."""
 
 from __future__ import annotations
 
@@ -22,20 +22,30 @@ ROLES = ("trace", "preferred", "rejected")
 
 @dataclass(frozen=True, slots=True)
 class PickedResponses:
-    """The positions of the responses that a pick takes, by role, and its margin (0 without a margin)."""
+    """The responses to a question that a pick takes: a trace, or a preferred and a rejected response."""
 
     roles: dict[str, int]
+    """The index of the response in its group, by role."""
     margin: float = 0.0
+    """The pick's margin; 0 if it has none."""
 
 
 def choose(selection: Selection, group: ResponseGroup) -> list[tuple[PickedResponses, ...]]:
-    """Return the choices of each pick: one, or as many as meet its condition, or none."""
+    """Return what each pick of a selection takes from the responses to a question.
+
+    Args:
+        selection: The selection with its picks.
+        group: All responses to the question.
+
+    Returns:
+        For each pick, what it takes: several traces for a pick of `each`, else one result or none.
+    """
     numbers = _numbers(selection, group)
     return [_pick_responses(_describe(selection), pick, group, numbers) for pick in selection.picks]
 
 
 def keeps(selection: Selection, group: ResponseGroup) -> bool:
-    """Return whether a selection of questions keeps this question; NaN does not keep it."""
+    """Return whether the `keep` of a selection is true for a question with these responses; NaN is not true."""
     if selection.keep is None:
         return False
     value = measure(_describe(selection), selection.keep, group, {}, _numbers(selection, group))
@@ -48,6 +58,7 @@ def _describe(selection: Selection) -> str:
 
 
 def _numbers(selection: Selection, group: ResponseGroup) -> dict[str, float]:
+    """Return the values of a selection's `let` names for a question."""
     numbers: dict[str, float] = {}
     for let in selection.lets:
         numbers[let.name] = measure(_describe(selection), let.value, group, {}, numbers)
@@ -55,11 +66,11 @@ def _numbers(selection: Selection, group: ResponseGroup) -> dict[str, float]:
 
 
 def drop_lowest(margins: list[float], drop: float) -> list[int]:
-    """Return the remaining positions, in order, after dropping the lowest margins; of equal margins the last go.
+    """Return the indices of the margins that remain, in order, after the lowest margins are dropped.
 
     Args:
-        margins: a margin for each position; NaN counts as lowest.
-        drop: the share to drop (0 to 1), rounded down: of 7 margins 15% is 1.
+        margins: The margins; NaN counts as lowest, and of equal margins the last is dropped first.
+        drop: The share of margins to drop, from 0 to 1; the number is rounded down: 15% of 7 margins is 1.
     """
     lowest = [(-math.inf if math.isnan(margin) else margin, -i) for i, margin in enumerate(margins)]
     dropped = {-i for _, i in sorted(lowest)[: math.floor(drop * len(margins) + 1e-9)]}
@@ -69,19 +80,30 @@ def drop_lowest(margins: list[float], drop: float) -> list[int]:
 def _pick_responses(
     asker: str, pick: Pick, group: ResponseGroup, numbers: dict[str, float]
 ) -> tuple[PickedResponses, ...]:
+    """Return what a pick takes from the responses to a question.
+
+    Args:
+        asker: The name of the selection, for messages.
+        pick: The pick.
+        group: The responses.
+        numbers: The values of the selection's `let` names.
+    """
     if pick.trace is not None and pick.trace.fn == "each":
         roles_of = [{"trace": position} for position in _find_matching(asker, pick.trace, group, {}, numbers)]
     else:
-        pair = _choose_one(asker, pick, group, numbers)
-        roles_of = [] if pair is None else [pair]
-    weighed = [_with_margin(asker, pick, group, roles, numbers) for roles in roles_of]
-    return tuple(choice for choice in weighed if choice is not None)
+        roles = _choose_one(asker, pick, group, numbers)
+        roles_of = [] if roles is None else [roles]
+    choices = [_with_margin(asker, pick, group, roles, numbers) for roles in roles_of]
+    return tuple(choice for choice in choices if choice is not None)
 
 
 def _choose_one(
     asker: str, pick: Pick, group: ResponseGroup, numbers: dict[str, float]
 ) -> dict[str, int] | None:
-    """Return the positions of a pick's trace or pair, before the pick's own conditions."""
+    """Return the indices of the responses in a pick's roles, before the condition of the whole pick.
+
+    None if a role has no response, or if two roles have the same response.
+    """
     positions: dict[str, int] = {}
     responses: dict[str, RewardedResponse] = {}
     for role in ROLES:
@@ -98,6 +120,7 @@ def _choose_one(
 def _with_margin(
     asker: str, pick: Pick, group: ResponseGroup, roles: dict[str, int], numbers: dict[str, float]
 ) -> PickedResponses | None:
+    """Return a pick's responses with their margin, or None if they do not meet the condition of the pick."""
     responses = {role: group.rollouts[position] for role, position in roles.items()}
     if pick.where is not None and measure(asker, pick.where, group, responses, numbers) == 0:
         return None
@@ -112,7 +135,15 @@ def _find_matching(
     responses: dict[str, RewardedResponse],
     numbers: dict[str, float],
 ) -> Iterator[int]:
-    """Yield the positions of the responses that meet a choice's condition."""
+    """Yield the indices of the responses that meet the condition of a role.
+
+    Args:
+        asker: The name of the selection, for messages.
+        choice: The choice of a response for the role.
+        group: The responses.
+        responses: The responses that earlier roles have, by their variables.
+        numbers: The values of the selection's `let` names.
+    """
     for position, member in enumerate(group.rollouts):
         names = {**responses, choice.var: member}
         if choice.where is None or measure(asker, choice.where, group, names, numbers) != 0:
@@ -126,7 +157,11 @@ def _find_best(
     responses: dict[str, RewardedResponse],
     numbers: dict[str, float],
 ) -> int | None:
-    """Return the position with the least or greatest key, the first among equal keys, ignoring NaN."""
+    """Return the index of the response with the least or greatest key among those that meet the condition of a role.
+
+    The first of equal keys counts, and NaN is ignored. None if there is no response. The arguments are those of
+    `_find_matching`.
+    """
     best: tuple[float, int] | None = None
     for position in _find_matching(asker, choice, group, responses, numbers):
         names = {**responses, choice.var: group.rollouts[position]}
@@ -141,28 +176,31 @@ COLUMNS = ["question", "text", "gold", "sample", "response", "tokens", "finish",
 
 
 Response = tuple[str, str, bool]
-"""The prefix that a response was given, its text, and whether it came to its end."""
+"""The prefix that a response was given as its beginning, the sampled text, and whether it ended before the token limit."""
 
 
 @dataclass(frozen=True, slots=True)
 class QuestionSamples:
-    """A question's responses over all wordings, in the order of the pools and of the samples."""
+    """A question with its responses in all pools, in the order of the pools and the samples."""
 
     id: str
     text: str
     gold: str
     group: ResponseGroup
+    """The responses' lengths and verdicts, for conditions."""
     responses: tuple[Response, ...]
+    """The responses' texts."""
 
 
 def select(job: Job) -> None:
-    """Pick from every question's responses: rows of `questions.parquet` in the pool's order, and `select.json`.
+    """Run a `select` task: pick responses or questions from pools of samples.
 
-    A selection of questions keeps their rows of the pool's data as they are.
+    A selection of responses writes a row of `questions.parquet` for everything that its picks take, in the order of the
+    pool: the question, and for each role the response, its prefix, and whether it ended. The share of rows with the lowest
+    margins is dropped. A selection of questions keeps rows of the pool's data unchanged. `select.json` has the counts.
 
-    Of all that is picked, the selection's share with the lowest margins is dropped. Beside a trace (or a preferred and a
-    rejected response) stand the prefix that it was given and whether it came to its end. Raises E0316 where nothing at all
-    is picked, E0513 where a pool lacks responses.
+    Raises:
+        Problem: E0316 if nothing is picked, E0513 if a pool lacks responses.
     """
     selection: Selection = job.task.work["selection"]
     samples, prefixes = job.task.work["samples"], job.task.work["prefixes"]
@@ -201,7 +239,16 @@ def select(job: Job) -> None:
 
 
 def _keep(job: Job, selection: Selection, questions: Iterator[QuestionSamples]) -> None:
-    """Keep the rows of the questions of a selection, in the order of the data."""
+    """Write the rows of the data whose questions a selection keeps, in their order, and the counts.
+
+    Args:
+        job: The task.
+        selection: The selection of questions.
+        questions: The questions with their responses.
+
+    Raises:
+        Problem: E0316 if no question is kept.
+    """
     count, ids = 0, set[str]()
     for question in questions:
         count += 1
@@ -217,6 +264,7 @@ def _keep(job: Job, selection: Selection, questions: Iterator[QuestionSamples]) 
 
 
 def _write(job: Job, table: pl.DataFrame, facts: dict[str, Any]) -> None:
+    """Write the selected rows to `questions.parquet` and the counts to `select.json`, and report them as progress."""
     table.write_parquet(job.out / "questions.parquet")
     (job.out / "select.json").write_text(json.dumps(facts, indent=1) + "\n", "utf-8")
     counts = {name: facts[name] for name in ("questions", "picked", "lost")}
@@ -224,17 +272,28 @@ def _write(job: Job, table: pl.DataFrame, facts: dict[str, Any]) -> None:
 
 
 def _nothing(job: Job, questions: int) -> Problem:
+    """Return E0316 for a selection that picks nothing of so many questions."""
     responses = job.task.work["samples"] * len(job.task.work["prefixes"])
     return problem(
         "E0316",
-        f"the selection picks nothing of {questions} questions with {responses} responses each",
+        f"the selection picks nothing from {questions} questions with {responses} responses each",
         where=job.task.id,
-        help="sample more responses, take a checkpoint that is right now and then, or loosen the conditions",
+        help="sample more responses, take a checkpoint with more right answers, or loosen the conditions",
     )
 
 
 def read_sampled(folders: list[Path], prefixes: list[str], samples: int) -> Iterator[QuestionSamples]:
-    """Yield every question with its responses over all pools. A response's `mode` is the position of its wording."""
+    """Yield every question with its responses in all pools.
+
+    Args:
+        folders: The folder of each pool, with its `samples.parquet`.
+        prefixes: For each pool, the text that its wording begins every response with. The index of the pool is the `mode`
+            of its responses.
+        samples: The number of responses to a question in each pool.
+
+    Raises:
+        Problem: E0513 if a question has another number of responses.
+    """
     tables = [pl.read_parquet(folder / "samples.parquet", columns=COLUMNS, glob=False) for folder in folders]
     pools = [table.partition_by("question", maintain_order=True, as_dict=True) for table in tables]
     for key, first in pools[0].items():
@@ -245,9 +304,9 @@ def read_sampled(folders: list[Path], prefixes: list[str], samples: int) -> Iter
             if answers.height != samples:
                 raise problem(
                     "E0513",
-                    f"question `{key[0]}` has {answers.height} responses in its pool, and not {samples}",
+                    f"question `{key[0]}` has {answers.height} responses in its pool instead of {samples}",
                     where="samples.parquet",
-                    help="find what is damaged with `reodsl ls --verify`; running the spec again samples it anew",
+                    help="find damaged results with `reodsl ls --verify`, and run the spec again to sample them again",
                 )
             for text, tokens, finish, correct in answers.select(COLUMNS[4:]).iter_rows():
                 rollouts.append(RewardedResponse(int(tokens), bool(correct), features={"mode": float(mode)}))

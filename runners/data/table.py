@@ -1,7 +1,7 @@
-"""The questions table: text columns id, question, answer, bare, trace and meta, made from any frame or records and checked.
+"""Make and check questions tables, whose text columns are id, question, answer, bare, trace and meta.
 
-`bare` is there where what is asked is known without the words that it is asked in, `trace` where questions come with
-worked solutions, `meta` (JSON) where more is known of questions: what scores the answers, or further columns.
+`bare` is the question without its wording, if its source knows it; `trace` is a worked solution; `meta` is JSON with
+metadata for scorers, or with further columns of a file.
 """
 
 from __future__ import annotations
@@ -26,16 +26,16 @@ from runners.grade import SEPARATOR
 from runners.sandbox.untrusted import SPELLINGS, is_missing
 
 MOST_SHOWN = 5
-"""The most rows or columns that a message names before it only counts them."""
+"""The most rows or columns that a message names."""
 
 
 def question_id(question: str) -> str:
-    """Return the identity of a question: 16 hexadecimal digits of the SHA-256 of its text."""
+    """Return the id of a question: 16 hexadecimal digits of the SHA-256 of its text."""
     return hashlib.sha256(question.encode("utf-8", "surrogatepass")).hexdigest()[:16]
 
 
 def _names_by_role(columns: Columns) -> dict[str, str]:
-    """Return the source's column for each text column of the table."""
+    """Return the source's column for each of question, answer, trace and id that a source has."""
     return {
         role: name
         for role in ("question", "answer", "trace", "id")
@@ -44,14 +44,20 @@ def _names_by_role(columns: Columns) -> dict[str, str]:
 
 
 def list_mapped(columns: Columns) -> list[str]:
-    """Return the source's column names that are read."""
+    """Return the names of all columns of a source that are read, including columns of metadata."""
     return list(dict.fromkeys([*_names_by_role(columns).values(), *columns.meta]))
 
 
 def require_columns(present: Sequence[str], columns: Columns, where: str) -> None:
-    """Raise a Problem (E0701) naming each missing column of the mapping, the columns that exist, and how to map them.
+    """Check that a source has all columns that are mapped.
 
-    A field of a record has its path as its name, as in `reward_model.ground_truth`.
+    Args:
+        present: The source's columns; a field of a record has its path, such as `reward_model.ground_truth`.
+        columns: The mapping of columns.
+        where: The source, for the message.
+
+    Raises:
+        Problem: E0701, with the missing and the existing columns and similar names.
     """
     mapped = _names_by_role(columns) | {f"meta {name}": name for name in columns.meta}
     missing = {role: name for role, name in mapped.items() if name not in present}
@@ -72,31 +78,38 @@ def require_columns(present: Sequence[str], columns: Columns, where: str) -> Non
         f"the data has no column{'s' if len(missing) > 1 else ''} {names}",
         where=where,
         notes=[f"it has {_names(present)}", *notes],
-        help=f'say which column holds it, as in `columns: columns({role}: "problem")`',
+        help=f'name the column with the {role}, as in `columns: columns({role}: "problem")`',
     )
 
 
 def questions_table(frame: pl.DataFrame, columns: Columns, where: str) -> pl.DataFrame:
-    """Return the mapped columns of `frame` under the table's names, as text and with ids.
+    """Return the questions table of a source's frame: the mapped columns as text, with ids.
 
-    A list of texts as answer is several right ones (see `join_answers`).
+    Args:
+        frame: The rows of the source. A list of texts as an answer means several right answers.
+        columns: The mapping of columns. Without an `id`, ids are hashes of the questions.
+        where: The source, for messages.
 
-    Raises a Problem: E0701 for missing columns, and for a column of lists or records.
+    Returns:
+        A table with the columns id, question, answer, and trace and meta if they are mapped.
+
+    Raises:
+        Problem: E0701 for a missing column, or a column of lists or records.
     """
     require_columns(frame.columns, columns, where)
     picked = _names_by_role(columns)
     for role, name in picked.items():
         kind = frame.schema[name]
         if role == "answer" and kind == pl.List(pl.String):
-            joined = [None if several is None else join_answers(several) for several in frame[name].to_list()]
+            joined = [None if answers is None else join_answers(answers) for answers in frame[name].to_list()]
             frame = frame.with_columns(pl.Series(name, joined, dtype=pl.String))
             continue
         if kind.is_nested() or kind in (pl.Binary, pl.Object):
             raise problem(
                 "E0701",
-                f"column `{name}` holds {kind}, and `{role}` needs text",
+                f"column `{name}` has the type {kind}, and `{role}` needs text",
                 where=where,
-                help=f"write a file in which `{name}` is one text (or number) a row",
+                help=f"write a file in which `{name}` has a text or number in each row",
             )
     table = frame.select(pl.col(name).cast(pl.String).alias(role) for role, name in picked.items())
     if columns.id is None:
@@ -113,26 +126,32 @@ def questions_table(frame: pl.DataFrame, columns: Columns, where: str) -> pl.Dat
     )
 
 
-def join_answers(several: Iterable[str | None]) -> str:
-    """Return several right answers as a text, without duplicates and empty answers; grading accepts any of them."""
+def join_answers(answers: Iterable[str | None]) -> str:
+    """Return several right answers, without duplicates and missing answers, as a reference for grading."""
     return SEPARATOR.join(
-        dict.fromkeys(text for text in several if text is not None and not is_missing(text))
+        dict.fromkeys(text for text in answers if text is not None and not is_missing(text))
     )
 
 
 def add_ids(table: pl.DataFrame) -> pl.DataFrame:
-    """Return `table` with column `id` made from its questions."""
+    """Return a table with a column `id` of the hashes of its questions."""
     ids = [None if text is None else question_id(text) for text in table["question"]]
     return table.with_columns(pl.Series("id", ids, dtype=pl.String))
 
 
 def require_filled(table: pl.DataFrame, where: str, scored: bool = False) -> None:
-    """Raise a Problem (E0704) if the table has no rows, or a row lacks its question, answer, trace or id.
+    """Check that a table has rows, and that no row lacks its question, answer, trace or id.
 
-    A question that its source scores may have no single right answer.
+    Args:
+        table: The questions table of a source.
+        where: The source, for messages.
+        scored: True if the source scores answers itself by metadata, so that a question needs no reference answer.
+
+    Raises:
+        Problem: E0704.
     """
     if table.height == 0:
-        raise problem("E0704", "the data has no questions", where=where, help="give a source with rows in it")
+        raise problem("E0704", "the data has no questions", where=where, help="name a source that has rows")
     for name in table.columns:
         if name in ("bare", "meta") or (name == "answer" and scored and "meta" in table.columns):
             continue
@@ -144,18 +163,26 @@ def require_filled(table: pl.DataFrame, where: str, scored: bool = False) -> Non
                 "E0704",
                 f"{len(rows)} of {table.height} rows have no {name}",
                 where=f"{where}, {_rows(rows)}",
-                notes=[f"row {rows[0]} has `{text}`, which programs write where there is none"]
+                notes=[f"row {rows[0]} has `{text}`, which programs write for a missing value"]
                 if text
                 else (),
-                help="fill them in, or take those rows out of the data",
+                help="fill them in, or remove these rows from the data",
             )
 
 
 def settle_duplicates(table: pl.DataFrame, duplicates: Literal["error", "drop"], where: str) -> pl.DataFrame:
-    """Return `table` with distinct questions; later rows of a question are dropped, or shown by E0705.
+    """Return a table without rows that repeat the question of an earlier row.
 
-    Two questions are the same when their `question_key` is, which sees through marks of a chat; with traces, rows are the
-    same when the traces are equal as well, since a question may come with several solutions.
+    Rows are equal if their questions have the same `question_key`, which ignores the tokens of a chat template, and if
+    their traces are equal, since a question may have several worked solutions.
+
+    Args:
+        table: The questions table.
+        duplicates: `drop` to remove repeated rows, `error` to refuse them.
+        where: The sources, for the message.
+
+    Raises:
+        Problem: E0705 for repeated rows, unless they are dropped.
     """
     seen: dict[tuple[str, str], int] = {}
     rows: list[int] = []
@@ -180,14 +207,15 @@ def settle_duplicates(table: pl.DataFrame, duplicates: Literal["error", "drop"],
         f"{len(repeated)} of {table.height} questions are duplicates",
         where=where,
         notes=list_first(pairs),
-        help="take them out, or write `duplicates = drop` to keep the first of each",
+        help="remove them, or write `duplicates = drop` to keep the first row of each question",
     )
 
 
 def require_names(table: pl.DataFrame, where: str) -> None:
-    """Raise E0705 if several questions, by their `question_key`, have the same id.
+    """Check that different questions have different ids, by which seeds, references and scores are found.
 
-    Seeds of responses, references, budgets and scores go by the id, so such questions would be mixed up.
+    Raises:
+        Problem: E0705, with the ids and the questions.
     """
     firsts: dict[str, int] = {}
     texts = [question_key(text) for text in table["question"]]
@@ -200,25 +228,27 @@ def require_names(table: pl.DataFrame, where: str) -> None:
     if shared:
         raise problem(
             "E0705",
-            f"{len(shared)} of {len(firsts)} ids are those of several questions",
+            f"{len(shared)} of {len(firsts)} ids belong to several questions",
             where=where,
             notes=list_first(list(shared.values())),
-            help="give every question its own, or leave `id` out of `columns`: ids are made from the questions then",
+            help="give every question a different id, or leave `id` out of `columns` to have ids made from the questions",
         )
 
 
 def list_first(lines: Sequence[str]) -> list[str]:
-    """Return the first lines for a message, and the number of further lines."""
-    rest = len(lines) - MOST_SHOWN
-    return [*lines[:MOST_SHOWN], *([f"and {rest} more"] if rest > 0 else [])]
+    """Return the first `MOST_SHOWN` lines for a message, and a line with the number of further lines."""
+    hidden = len(lines) - MOST_SHOWN
+    return [*lines[:MOST_SHOWN], *([f"and {hidden} more"] if hidden > 0 else [])]
 
 
 def _rows(rows: Sequence[int]) -> str:
+    """Return row numbers for a message, such as `rows 1, 2, 5, …`."""
     numbers = ", ".join(str(row) for row in rows[:MOST_SHOWN])
     return f"row{'s' if len(rows) > 1 else ''} {numbers}{', …' if len(rows) > MOST_SHOWN else ''}"
 
 
 def _names(names: Iterable[str]) -> str:
+    """Return names in backquotes for a message, at most 20, and the number of further names."""
     listed = [f"`{shorten_text(name)}`" for name in names]
     if not listed:
         return "no columns"
@@ -226,30 +256,37 @@ def _names(names: Iterable[str]) -> str:
 
 
 def jsonl_records(path: Path) -> Iterator[tuple[str, Any]]:
-    """Yield the position and the value of each line; raise E0706 at a line that is not JSON."""
+    """Yield the position (`line 3`) and the JSON value of each line of a file.
+
+    Raises:
+        Problem: E0706 for a line that is not JSON.
+    """
     with path.open(encoding="utf-8-sig") as file:
         for number, line in enumerate(file, start=1):
             if line.strip() in ("{", "["):
                 raise problem(
                     "E0706",
-                    "a record goes on over several lines, and this file has one in each",
+                    "a record has several lines, and this file needs a record in each line",
                     where=f"{path}, line {number}",
-                    help=f"name the file `{path.with_suffix('.json').name}`, which may be laid out so",
+                    help=f"name the file `{path.with_suffix('.json').name}`, whose records may have several lines",
                 )
             if line.strip():
                 yield f"line {number}", _json(line, path, f"line {number}")
 
 
 def json_records(path: Path) -> Iterator[tuple[str, Any]]:
-    """Yield the position and the value of each item of a list, or of each record without a list around them.
+    """Yield the position and the value of each record of a JSON file.
 
-    Raises E0706 if the file holds anything else.
+    The file is a list of records, or records one after another without a list.
+
+    Raises:
+        Problem: E0706 for any other content.
     """
     text = path.read_text(encoding="utf-8-sig")
     if text.lstrip()[:1] == "{":
-        # Hubs hold many `.json` files that are one record a line; others lay records out over lines.
+        # Many `.json` files on hubs have a record in each line, or records of several lines.
         line, start = 1, 0
-        while match := _SOMETHING.search(text, start):
+        while match := _NOT_SPACE.search(text, start):
             line += text.count("\n", start, match.start())
             value, end = _json(text, path, "", match.start())
             yield f"line {line}", value
@@ -260,9 +297,9 @@ def json_records(path: Path) -> Iterator[tuple[str, Any]]:
     if not isinstance(content, list):
         raise problem(
             "E0706",
-            f"the file holds {_kind(content)}, not a list of records",
+            f"the file is {_kind(content)}, not a list of records",
             where=str(path),
-            help='write `[{"question": …, "answer": …}, …]`, or one record a line in a .jsonl file',
+            help='write `[{"question": …, "answer": …}, …]`, or a record in each line of a .jsonl file',
         )
     yield from ((f"record {n}", row) for n, row in enumerate(content, start=1))
 
@@ -272,6 +309,7 @@ class _DuplicateName(Exception):
 
 
 def _record(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """Return the fields of a JSON object as a dict. Raises _DuplicateName if a name occurs twice."""
     record = dict(pairs)
     if len(record) < len(pairs):
         ((name, _),) = Counter(name for name, _ in pairs).most_common(1)
@@ -280,21 +318,34 @@ def _record(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 class _NumberText(str):
-    """A number in its own spelling."""
+    """A number as the file spells it, so that `1.50` stays `1.50`."""
 
 
-_SOMETHING = re.compile(r"\S")
-# NaN and infinities are no JSON, and some programs write them for a missing value.
+_NOT_SPACE = re.compile(r"\S")
 _DECODER = json.JSONDecoder(
     parse_int=_NumberText,
     parse_float=_NumberText,
     parse_constant=lambda name: None,
     object_pairs_hook=_record,
 )
+"""A decoder that reads NaN and infinities, which some programs write for a missing value, as None."""
 
 
 def _json(text: str, path: Path, position: str, start: int | None = None) -> Any:
-    """Return the value of a text, or the value that begins at `start` with its end. Raises E0706."""
+    """Return the JSON value of a text.
+
+    Args:
+        text: The text.
+        path: The file, for messages.
+        position: The position in the file for messages, such as `line 3`; may be empty.
+        start: None to decode the full text, or the index at which a value begins.
+
+    Returns:
+        The value; with `start`, the value and the index after it.
+
+    Raises:
+        Problem: E0706.
+    """
     where = f"{path}, {position}" if position else str(path)
     try:
         return _DECODER.decode(text) if start is None else _DECODER.raw_decode(text, start)
@@ -303,21 +354,30 @@ def _json(text: str, path: Path, position: str, start: int | None = None) -> Any
             "E0706",
             f"a record has `{shorten_text(str(failure))}` twice",
             where=where,
-            help="give each of its fields a name of its own",
+            help="give every field of the record a different name",
         ) from None
     except json.JSONDecodeError as failure:
         line = where if position else f"{path}, line {failure.lineno}"
         raise problem(
-            "E0706", f"this is not JSON: {failure.msg}", where=line, help="correct or remove it"
+            "E0706", f"this is not JSON: {failure.msg}", where=line, help="correct or remove this text"
         ) from None
     except RecursionError:
         raise problem(
-            "E0706", "the JSON is nested too deep", where=where, help="correct or remove it"
+            "E0706", "the JSON is nested too deep", where=where, help="correct or remove this text"
         ) from None
 
 
 def from_records(rows: list[tuple[str, Any]], path: Path, columns: Columns) -> pl.DataFrame:
-    """Return the mapped fields of records as text; numbers are texts already, in their own spelling (`spell_numbers`)."""
+    """Return a frame with the mapped fields of records: text columns, and metadata as Python objects.
+
+    Args:
+        rows: The position (`line 3`) and the value of each row. Numbers are `_NumberText`, as `spell_numbers` gives them.
+        path: The file, for messages.
+        columns: The mapping of columns; a field of a record inside a record has its path as its name.
+
+    Raises:
+        Problem: E0701 for a missing column, E0706 for a row that is not a record or a field that is not text.
+    """
     present: dict[str, None] = {}
     for position, row in rows:
         if not isinstance(row, dict):
@@ -344,7 +404,7 @@ def from_records(rows: list[tuple[str, Any]], path: Path, columns: Columns) -> p
 
 
 def spell_numbers(value: Any) -> Any:
-    """Return a value of Parquet in the form of JSON's reader: numbers and times as texts."""
+    """Return a value of a Parquet file with every number and time in it as a `_NumberText`, as the JSON reader has them."""
     match value:
         case dict():
             return {name: spell_numbers(item) for name, item in value.items()}
@@ -357,16 +417,16 @@ def spell_numbers(value: Any) -> Any:
     return _NumberText(value)
 
 
-def field_paths(row: Mapping[str, Any], before: str = "") -> Iterator[str]:
-    """Yield the names of a record's fields; fields of inner records are paths: `reward_model.ground_truth`."""
+def field_paths(row: Mapping[str, Any], prefix: str = "") -> Iterator[str]:
+    """Yield the names of a record's fields, and the paths of fields of inner records: `reward_model.ground_truth`."""
     for name, value in row.items():
-        yield before + name
+        yield prefix + name
         if isinstance(value, dict):
-            yield from field_paths(value, f"{before}{name}.")
+            yield from field_paths(value, f"{prefix}{name}.")
 
 
 def _field(row: Mapping[str, Any], name: str) -> Any:
-    """Return a field by its name or its path, or None."""
+    """Return the value of a record's field by its name or its path, or None if the record lacks it."""
     if name in row:
         return row[name]
     first, dot, rest = name.partition(".")
@@ -375,7 +435,7 @@ def _field(row: Mapping[str, Any], name: str) -> Any:
 
 
 def _parse_numbers(value: Any) -> Any:
-    """Return a field with its number texts as numbers."""
+    """Return a field's value in which every `_NumberText` that is a number is an int or a float."""
     match value:
         case _NumberText():
             with suppress(ValueError):
@@ -390,65 +450,95 @@ def _parse_numbers(value: Any) -> Any:
 
 
 def _without_nan(value: Any) -> Any:
-    """Return a value of a frame, with None in place of NaN."""
+    """Return a value of a frame, or None for NaN and infinities."""
     return None if isinstance(value, float) and is_missing(value) else value
 
 
 def _text(value: Any, name: str, path: Path, position: str, columns: Columns) -> str | None:
-    """Return a field as text; a list of texts is several right answers, and a list of messages is their text."""
-    several = isinstance(value, list)
-    if several and value and all(isinstance(message, dict) and "content" in message for message in value):
+    """Return the value of a field as text.
+
+    A list of texts in the answer's column is several right answers. A list of chat messages becomes the text of the
+    question, or of the last message.
+
+    Args:
+        value: The value; None gives None.
+        name: The name of the field.
+        path: The file, for messages.
+        position: The position of the row, for messages.
+        columns: The mapping of columns.
+
+    Raises:
+        Problem: E0706 for a value that is not text.
+    """
+    is_list = isinstance(value, list)
+    if is_list and value and all(isinstance(message, dict) and "content" in message for message in value):
         value = _message(value, name, path, position, is_question=name == columns.question)
-    elif several and name == columns.answer:
+    elif is_list and name == columns.answer:
         return join_answers(_text(item, name, path, position, columns) for item in value)
     if value is None:
         return None
     if isinstance(value, str):
-        # Half of a surrogate pair is legal in JSON and in no UTF-8 text.
+        # JSON may contain unpaired surrogates, which UTF-8 cannot encode.
         return value.encode("utf-8", "replace").decode("utf-8")
     if isinstance(value, bool):
         return "true" if value else "false"
     inner = f", such as `{name}.{next(iter(value))}`" if isinstance(value, dict) and value else ""
     raise problem(
         "E0706",
-        f"`{name}` is {_kind(value)}, where text or a number is needed",
+        f"`{name}` is {_kind(value)}, and must be a text or a number",
         where=f"{path}, {position}",
-        help=f"name a field of it{inner}" if inner else "write it as one text",
+        help=f"name a field of it{inner}" if inner else "write it as a text",
     )
 
 
 def _message(messages: list[Any], name: str, path: Path, position: str, *, is_question: bool) -> Any:
-    """Return a conversation's question behind its system message, or the text of its last message as an answer."""
+    """Return the text of a conversation in a field.
+
+    Args:
+        messages: The messages, with `role` and `content`.
+        name: The name of the field.
+        path: The file, for messages of errors.
+        position: The position of the row, for messages of errors.
+        is_question: True for the system message and the user's message as a question; False for the last message.
+
+    Raises:
+        Problem: E0706 if a question has other messages than a system message and a user's message.
+    """
     if not is_question:
         return _content(messages[-1]["content"], name, path, position)
     roles = [message.get("role") for message in messages]
     if roles[-1] != "user" or set(roles[:-1]) - {"system"}:
         raise problem(
             "E0706",
-            f"`{name}` is a conversation ({', '.join(map(str, roles))}), where one question is needed",
+            f"`{name}` is a conversation ({', '.join(map(str, roles))}), and must be a single question",
             where=f"{path}, {position}",
-            help="keep the user's message of the turn that is trained on, with a system message in front at most",
+            help="keep only the user's message of the turn to train on, and a system message before it",
         )
     return "\n\n".join(_content(message["content"], name, path, position) for message in messages)
 
 
 def _content(content: Any, name: str, path: Path, position: str) -> str:
-    """Return a message's text, which may be a list of parts. Raises E0706 for a part that is no text."""
-    texts = [text.get("text") for text in content] if _records(content) else [content]
+    """Return the text of a message's `content`, which is a text or a list of parts with `text`.
+
+    Raises:
+        Problem: E0706 for a part that is not text, such as an image.
+    """
+    texts = [text.get("text") for text in content] if _is_record_list(content) else [content]
     if all(isinstance(text, str) for text in texts):
         return "".join(texts)
     raise problem(
         "E0706",
-        f"a message of `{name}` holds something else than text",
+        f"a message of `{name}` has content that is not text",
         where=f"{path}, {position}",
         help="keep only messages and parts of messages that are text",
     )
 
 
-def _records(value: Any) -> bool:
+def _is_record_list(value: Any) -> bool:
     return isinstance(value, list) and all(isinstance(item, dict) for item in value)
 
 
 def _kind(value: Any) -> str:
+    """Return the type of a JSON value in words, such as "a record"."""
     names = {dict: "a record", list: "a list", str: "a text or number", bool: "a truth value"}
     return names.get(str if isinstance(value, str) else type(value), "null")

@@ -28,10 +28,21 @@ _DRAWS_PER_ROW = 200
 def generate_traces(
     task: FoldTask, traces: FoldTraces, count: int, seed: int, *, split: Split = "train"
 ) -> pl.DataFrame:
-    """Return `count` questions, each with a worked solution: columns id, question, answer, bare, trace, meta.
+    """Return random questions of a split with worked solutions, which may contain mistakes.
 
-    Questions may repeat. `answer` is the right one, whatever the trace says; `meta` is JSON with the number of
-    passes, the style of each step, and the answer the trace gives.
+    Args:
+        task: The task.
+        traces: The styles and probabilities of worked solutions.
+        count: The number of questions, which may repeat.
+        seed: The seed of the random numbers.
+        split: The split.
+
+    Returns:
+        A table with the text columns id, question, answer (always right), bare (the question as numbers), trace, and meta:
+        JSON with the number of `passes`, the `styles` of all steps, and the answer `given` by the trace.
+
+    Raises:
+        Problem: E0720 for settings that do not fit together, E0711 if the split has no questions.
     """
     check_task(task)
     check_traces(traces)
@@ -53,7 +64,11 @@ def generate_traces(
 
 
 def check_traces(traces: FoldTraces) -> None:
-    """Raise E0720 if no style can be drawn or a probability is out of range."""
+    """Check that the styles, probabilities and templates of worked solutions fit together.
+
+    Raises:
+        Problem: E0720 for the first fault.
+    """
     chances = (traces.filler_probability, traces.error, traces.restyle, traces.another_pass)
     wrong, remedy = "", ""
     if (
@@ -61,37 +76,48 @@ def check_traces(traces: FoldTraces) -> None:
         or min(s.weight for s in traces.styles) < 0
         or sum(s.weight for s in traces.styles) <= 0
     ):
-        wrong = "the styles need weights, none negative and one above 0"
+        wrong = "the weights of `styles` must be 0 or more, and at least one above 0"
         remedy = "give each of `styles` a weight, as in `weight: 1`"
     elif not all(0 <= chance <= 1 for chance in chances):
         outside = next(chance for chance in chances if not 0 <= chance <= 1)
-        wrong = f"the probability {outside:g} lies outside 0..1"
-        remedy = "write it as a share of 1, as in `0.05` or `5%`"
+        wrong = f"the probability {outside:g} is not between 0 and 1"
+        remedy = "write a probability from 0 to 1, as in `0.05` or `5%`"
     elif traces.max_passes < 1:
-        wrong, remedy = f"{traces.max_passes} passes solve nothing", "write `max_passes = 1` or more"
+        wrong, remedy = f"`max_passes` is {traces.max_passes}", "write `max_passes = 1` or more"
     elif traces.filler_probability > 0 and not traces.filler:
-        wrong = f"fillers come with probability {traces.filler_probability:g}, and there are none"
-        remedy = "give some in `filler`, or write `filler_probability = 0`"
+        wrong = f"`filler_probability` is {traces.filler_probability:g}, but there are no fillers"
+        remedy = "write some in `filler`, or `filler_probability = 0`"
     elif "{value}" not in traces.answer:
-        wrong = f"the answer `{traces.answer}` lacks the place `{{value}}`"
-        remedy = "write it where the answer goes, as in `\\boxed{ {value} }`"
+        wrong = f"the answer `{traces.answer}` has no `{{value}}`"
+        remedy = "add it, as in `\\boxed{ {value} }`"
     if wrong:
         raise problem("E0720", f"the traces do not fit together: {wrong}", where="fold traces", help=remedy)
 
 
 def write_trace(chain: Chain, traces: FoldTraces, stream: Stream) -> tuple[str, dict[str, object]]:
-    """Return a worked solution, and its number of passes, its styles and its answer."""
-    base = _pick(traces.styles, stream)
+    """Return a worked solution of a chain of operations.
+
+    The solution has several passes through the chain if chance or disagreeing results ask for another.
+
+    Args:
+        chain: The operations.
+        traces: The styles and probabilities.
+        stream: The random numbers.
+
+    Returns:
+        The text, and its metadata: the number of `passes`, the `styles` of all steps, and the answer `given`.
+    """
+    main_style = _pick(traces.styles, stream)
     words: list[str] = []
     values: list[int] = []
     styles: list[str] = []
     while True:
-        text, value, used = _write_pass(chain, traces, base, stream)
+        text, value, step_styles = _write_pass(chain, traces, main_style, stream)
         words.append(text)
         values.append(value)
-        styles.extend(used)
-        disagree = traces.until_agree and len(values) > 1 and values[-1] != values[-2]
-        if len(values) >= traces.max_passes or not (stream.chance(traces.another_pass) or disagree):
+        styles.extend(step_styles)
+        disagrees = traces.until_agree and len(values) > 1 and values[-1] != values[-2]
+        if len(values) >= traces.max_passes or not (stream.chance(traces.another_pass) or disagrees):
             break
         words.append(traces.again)
     words.append(fill(traces.answer, value=chain.word(values[-1])))
@@ -100,15 +126,19 @@ def write_trace(chain: Chain, traces: FoldTraces, stream: Stream) -> tuple[str, 
 
 
 def _write_pass(
-    chain: Chain, traces: FoldTraces, base: TraceStyle, stream: Stream
+    chain: Chain, traces: FoldTraces, main_style: TraceStyle, stream: Stream
 ) -> tuple[str, int, list[str]]:
-    """Return a walk along the chain with its mistakes carried on: words, final value, style names."""
+    """Return the text of a pass through a chain, its final value, and the name of each step's style.
+
+    A step has another style than `main_style` with the probability `restyle`, and adds or subtracts 1 too much with the
+    probability `error`. Later steps go on from the wrong value.
+    """
     words = [traces.open]
-    used = []
+    step_styles = []
     value = chain.start
     for step in chain.steps:
-        restyled = stream.chance(traces.restyle)
-        style = _pick(traces.styles, stream) if restyled else base
+        is_restyled = stream.chance(traces.restyle)
+        style = _pick(traces.styles, stream) if is_restyled else main_style
         if stream.chance(traces.filler_probability):
             words.append(traces.filler[stream.below(len(traces.filler))])
         following = chain.after(value, step.amount)
@@ -123,17 +153,17 @@ def _write_pass(
                 next=chain.word(following),
             )
         )
-        used.append(style.name)
+        step_styles.append(style.name)
         value = following
     words.append(fill(traces.close, value=chain.word(value)))
-    return " ".join(word for word in words if word), value, used
+    return " ".join(word for word in words if word), value, step_styles
 
 
 def _pick(styles: tuple[TraceStyle, ...], stream: Stream) -> TraceStyle:
-    """Pick a style by weight."""
-    point = stream.uniform() * sum(style.weight for style in styles)
+    """Return a random style, with a probability in proportion to its weight."""
+    remaining = stream.uniform() * sum(style.weight for style in styles)
     for style in styles:
-        point -= style.weight
-        if point < 0:
+        remaining -= style.weight
+        if remaining < 0:
             return style
     return next(style for style in reversed(styles) if style.weight > 0)

@@ -1,4 +1,4 @@
-"""A sandbox for what models wrote: call a function in a confined copy of this process."""
+"""A sandbox for untrusted code, such as programs of models: run a function in a confined fork of this process."""
 
 from runners.sandbox.confine import (
     LONGEST_REPLY,

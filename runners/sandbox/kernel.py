@@ -1,8 +1,8 @@
-"""Confine a process by ctypes: Landlock, seccomp, a parent's end, and what of these is missing.
+"""Confine a process by Landlock and seccomp through ctypes, and find out what the machine lacks for this.
 
-A seccomp filter is assembled from an architecture's system calls and those that computing takes, with their conditions.
-Whatever is not permitted fails with EPERM, as a call without the rights to it does; a process of another architecture is
-killed. Numbers are those of `asm/unistd_64.h` (x86-64) and `asm-generic/unistd.h` (aarch64).
+A seccomp filter lists the permitted system calls by their numbers on the architecture, with conditions on arguments. Any
+other call fails with EPERM, and a process of another architecture is killed. The numbers are those of `asm/unistd_64.h`
+(x86-64) and `asm-generic/unistd.h` (aarch64).
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _READ_FILE, _READ_FOLDER = 1 << 2, 1 << 3
 
 
 class KernelRefusal(OSError):
-    """The kernel, or a container, refuses a part of the confinement."""
+    """The error of a kernel or container that refuses a part of the confinement."""
 
 
 class _Program(ctypes.Structure):
@@ -39,12 +39,12 @@ def _library() -> Any:
 
 
 def architecture() -> SystemCalls | None:
-    """Return this machine's system calls, or None if they are unknown."""
+    """Return the numbers of this machine's system calls, or None for an unknown architecture."""
     return ARCHITECTURES.get(os.uname().machine)
 
 
 def landlock_version() -> int:
-    """Return the version of Landlock's interface; 0 if the kernel has none, or hides it."""
+    """Return the version of Landlock's interface; 0 if the kernel has no Landlock or a container hides it."""
     calls = architecture()
     if sys.platform != "linux" or calls is None:
         return 0
@@ -54,9 +54,9 @@ def landlock_version() -> int:
 
 @cache
 def lacking() -> str | None:
-    """Return why a process cannot be confined on this machine, or None if it can."""
+    """Return the reason why a process cannot be confined on this machine, or None if it can be confined."""
     if sys.platform != "linux":
-        return f"Landlock and seccomp are Linux's, and this is {sys.platform}"
+        return f"Landlock and seccomp need Linux, and this is {sys.platform}"
     calls = architecture()
     if calls is None or sys.byteorder != "little" or sys.maxsize < 2**32:
         return f"its system calls are not known: {os.uname().machine}"
@@ -65,28 +65,32 @@ def lacking() -> str | None:
     action = ctypes.c_uint(_REFUSE_ACTION)
     if _call(calls.numbers["seccomp"], ctypes.c_uint(_IS_AVAILABLE), ctypes.c_uint(0), ctypes.byref(action)):
         return "the kernel has no seccomp filters, or a container hides them"
-    # With arguments that are wrong, at which the kernel looks only where it permits the call.
-    none, nothing = ctypes.c_int(-1), ctypes.c_void_p(None)
-    for name, wrong, arguments in (
-        ("landlock_add_rule", errno.EBADF, (none, ctypes.c_uint(_BENEATH), nothing, ctypes.c_uint(0))),
-        ("seccomp", errno.EFAULT, (ctypes.c_uint(_SET_FILTER), ctypes.c_uint(0), nothing)),
+    # Calls with wrong arguments: the kernel reports the arguments only if the call itself is permitted.
+    bad_descriptor, null = ctypes.c_int(-1), ctypes.c_void_p(None)
+    for name, expected, arguments in (
+        ("landlock_add_rule", errno.EBADF, (bad_descriptor, ctypes.c_uint(_BENEATH), null, ctypes.c_uint(0))),
+        ("seccomp", errno.EFAULT, (ctypes.c_uint(_SET_FILTER), ctypes.c_uint(0), null)),
     ):
         _call(calls.numbers[name], *arguments)
         code = ctypes.get_errno()
-        if code != wrong:
+        if code != expected:
             return f"`{name}` is refused ({os.strerror(code)}), as a container may do"
     return None
 
 
 def make_ruleset(readable: Iterable[str]) -> int:
-    """Return a Landlock ruleset, as a file descriptor, that permits only reading these files and folders.
+    """Return a Landlock ruleset, as a file descriptor, that permits nothing but reading some files and folders.
 
-    Missing paths are ignored. Raises OSError if the kernel has no Landlock.
+    Args:
+        readable: The files and folders; missing paths are ignored.
+
+    Raises:
+        OSError: The kernel has no Landlock.
     """
     calls = architecture()
     assert calls is not None
     version = landlock_version()
-    # Everything that a version knows of is refused: files (REFER, TRUNCATE, IOCTL_DEV), TCP, abstract sockets, signals.
+    # A ruleset refuses all rights that the version knows: files (REFER, TRUNCATE, IOCTL_DEV), TCP, sockets, signals.
     files = (1 << 13) - 1 | (0, 0, 1 << 13, 3 << 13, 3 << 13, 7 << 13)[min(version, 5)]
     attributes = struct.pack("<QQQ", files, 3, 3)[: 8 if version < 4 else 16 if version < 6 else 24]
     ruleset = _checked(
@@ -115,7 +119,11 @@ def make_ruleset(readable: Iterable[str]) -> int:
 
 
 def restrict(ruleset: int) -> None:
-    """Put this process and its descendants under a ruleset for good. Raises OSError."""
+    """Apply a Landlock ruleset (a file descriptor) to this process and its descendants, irrevocably.
+
+    Raises:
+        OSError: The kernel refuses it.
+    """
     calls = architecture()
     assert calls is not None
     _give_up_privileges()
@@ -123,13 +131,20 @@ def restrict(ruleset: int) -> None:
 
 
 def install(program: bytes) -> None:
-    """Put this process and its descendants under a filter for good. Raises OSError."""
+    """Apply a seccomp filter to this process and its descendants, irrevocably.
+
+    Args:
+        program: The filter as `assemble` gives it.
+
+    Raises:
+        OSError: The kernel refuses it, or another thread has other filters.
+    """
     calls = architecture()
     assert calls is not None
     _give_up_privileges()
     steps = ctypes.create_string_buffer(program, len(program))
     wrapped = _Program(len(program) // 8, ctypes.addressof(steps))
-    _exactly(
+    _checked_threads(
         _call(
             calls.numbers["seccomp"],
             ctypes.c_uint(_SET_FILTER),
@@ -140,18 +155,25 @@ def install(program: bytes) -> None:
 
 
 def hide() -> None:
-    """Hide what /proc shows of this process from other processes of the same user."""
+    """Hide this process's memory and files in /proc from other processes of the same user."""
     _checked(_library().prctl(_DUMPABLE, 0, 0, 0, 0))
 
 
 def end_with_parent(parent: int) -> None:
-    """Have the kernel kill this process when `parent` ends, whose only thread started it."""
+    """Let the kernel kill this process when its parent ends; exit now if the parent has already ended.
+
+    The kernel watches the thread that started this process, so the parent must have a single thread.
+
+    Args:
+        parent: The process id of the parent.
+    """
     _checked(_library().prctl(_DEATH_SIGNAL, int(signal.SIGKILL), 0, 0, 0))
     if os.getppid() != parent:
         os._exit(1)
 
 
 def _give_up_privileges() -> None:
+    """Set `no_new_privs`, without which a process without root may apply neither rulesets nor filters."""
     _checked(_library().prctl(_NO_NEW_PRIVILEGES, 1, 0, 0, 0))
 
 
@@ -160,46 +182,49 @@ def _call(number: int, *arguments: Any) -> int:
 
 
 def _checked(result: int) -> int:
+    """Return the result of a system call. Raises KernelRefusal with the error for a negative result."""
     if result < 0:
         code = ctypes.get_errno()
         raise KernelRefusal(code, f"the kernel or a container refuses it ({os.strerror(code)})")
     return result
 
 
-def _exactly(result: int) -> None:
-    # A filter that another thread cannot take is answered with that thread's number.
+def _checked_threads(result: int) -> None:
+    """Check the result of installing a filter, which is the id of a thread that cannot take the filter, or 0."""
     if _checked(result):
         raise OSError(errno.EBUSY, "another thread has filters of its own")
 
 
 @dataclass(frozen=True, slots=True)
 class FilterCondition:
-    """A condition on argument number `argument` of a call.
-
-    The argument equals a member of `values`, if there are any, and has none of the bits of `without`.
-    """
+    """A condition on an argument of a permitted system call."""
 
     argument: int
+    """The index of the argument."""
     values: tuple[int, ...] = ()
+    """The permitted values; empty for any value."""
     without: int = 0
+    """Bits of which the argument may have none."""
 
 
 @dataclass(frozen=True, slots=True)
 class SystemCalls:
-    """A processor's number in filters, and the numbers of its system calls; calls that it lacks are left out."""
+    """The system calls of a processor architecture."""
 
     audit: int
+    """The number of the architecture in filters (`AUDIT_ARCH_…`)."""
     numbers: dict[str, int]
+    """The number of each system call that the architecture has, by name."""
 
 
 _TMPFILE = 0o20000000
 _CHANGES = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND | _TMPFILE
 _READS_TERMINAL, _FIONCLEX, _FIOCLEX = 0x5401, 0x5450, 0x5451
 _F_DUPFD, _F_GETFD, _F_SETFD, _F_GETFL, _F_DUPFD_CLOEXEC = 0, 1, 2, 3, 1030
-# SIGCHLD | CLONE_CHILD_CLEARTID | CLONE_CHILD_SETTID: what fork() asks for. No thread, no namespace.
 _FORK = 0x01200011
-# FUTEX_WAKE, REQUEUE, CMP_REQUEUE and WAKE_OP, plain and private: a process of one thread has nobody to wait for.
+"""The flags of `clone` for a fork, SIGCHLD | CLONE_CHILD_CLEARTID | CLONE_CHILD_SETTID: no thread and no namespace."""
 _WAKES = tuple(wake | private for wake in (1, 3, 4, 5) for private in (0, 128))
+"""FUTEX_WAKE, REQUEUE, CMP_REQUEUE and WAKE_OP, also private, but no waiting: a single thread has nobody to wait for."""
 
 COMPUTE: dict[str, FilterCondition | None] = {
     # memory
@@ -223,7 +248,7 @@ COMPUTE: dict[str, FilterCondition | None] = {
     **dict.fromkeys(("set_robust_list", "arch_prctl", "exit", "exit_group")),
     "prlimit64": FilterCondition(0, (0,)),
 }
-"""The calls of a process that computes, reads permitted files and answers over a pipe; none sleeps or waits for a lock."""
+"""The permitted system calls of a process that computes, reads files and writes to a pipe; none sleeps or waits."""
 
 FORK: dict[str, FilterCondition | None] = {
     **dict.fromkeys(("poll", "ppoll", "select", "pselect6", "wait4", "pipe2", "dup2", "dup3", "close_range")),
@@ -231,7 +256,7 @@ FORK: dict[str, FilterCondition | None] = {
     "clone": FilterCondition(0, (_FORK,)),
     "futex": None,
 }
-"""The further calls of a process that starts copies of itself, locks them and waits for them."""
+"""The further system calls of a process that forks, confines its forks and waits for them."""
 
 _X86_64 = dict(  # noqa: C408
     read=0, write=1, open=2, close=3, stat=4, fstat=5, lstat=6, poll=7, lseek=8, mmap=9, mprotect=10, munmap=11,
@@ -258,39 +283,47 @@ _AARCH64 = dict(  # noqa: C408
 )  # fmt: skip
 
 ARCHITECTURES = {"x86_64": SystemCalls(0xC000003E, _X86_64), "aarch64": SystemCalls(0xC00000B7, _AARCH64)}
-"""Architectures by the machine's name as `uname -m` gives it."""
+"""The architectures by the machine's name of `uname -m`."""
 
 
 _LOAD, _EQUAL, _AT_LEAST, _ANY_BIT, _RETURN = 0x20, 0x15, 0x35, 0x45, 0x06
 ALLOW, KILL = 0x7FFF0000, 0x80000000
 REFUSE = 0x00050000 | errno.EPERM
-# Offsets in `struct seccomp_data`.
 _NUMBER, _ARCHITECTURE, _ARGUMENTS = 0, 4, 16
+"""Offsets in `struct seccomp_data`, in bytes."""
 _X32 = 0x40000000
 
 
 def assemble(architecture: SystemCalls, permitted: Mapping[str, FilterCondition | None]) -> bytes:
-    """Return the filter as an array of `struct sock_filter`; calls that the architecture lacks are left out."""
+    """Return a seccomp filter as the bytes of an array of `struct sock_filter`.
+
+    Args:
+        architecture: The architecture; permitted calls that it lacks are left out.
+        permitted: The permitted system calls by name, with a condition or None.
+    """
     program = [
         _step(_LOAD, _ARCHITECTURE),
         _step(_EQUAL, architecture.audit, 1, 0),
         _step(_RETURN, KILL),
         _step(_LOAD, _NUMBER),
-        # Numbers from here on are x86-64's second set of the same calls.
+        # The x32 interface of x86-64 has the same calls with other numbers, from `_X32` on.
         _step(_AT_LEAST, _X32, 0, 1),
         _step(_RETURN, REFUSE),
     ]
     for name, condition in permitted.items():
         number = architecture.numbers.get(name)
         if number is not None:
-            body = _body(condition)
-            program += [_step(_EQUAL, number, 0, len(body)), *body]
+            steps = _condition_steps(condition)
+            program += [_step(_EQUAL, number, 0, len(steps)), *steps]
     program.append(_step(_RETURN, REFUSE))
     return b"".join(program)
 
 
-def _body(condition: FilterCondition | None) -> list[bytes]:
-    """Return the checks that follow the number of a permitted call; only the lower half of an argument counts."""
+def _condition_steps(condition: FilterCondition | None) -> list[bytes]:
+    """Return the instructions that allow or refuse a permitted call by its condition.
+
+    They look only at the lower 32 bits of an argument.
+    """
     if condition is None:
         return [_step(_RETURN, ALLOW)]
     checks = [_step(_LOAD, _ARGUMENTS + 8 * condition.argument)]
@@ -302,4 +335,12 @@ def _body(condition: FilterCondition | None) -> list[bytes]:
 
 
 def _step(code: int, operand: int, if_true: int = 0, if_false: int = 0) -> bytes:
+    """Return an instruction of a filter as a `struct sock_filter`.
+
+    Args:
+        code: The operation, such as `_LOAD`.
+        operand: Its operand.
+        if_true: The number of instructions to skip if a comparison holds.
+        if_false: The number of instructions to skip if a comparison does not hold.
+    """
     return struct.pack("<HBBI", code, if_true, if_false, operand)

@@ -1,7 +1,6 @@
-"""Turn bytes that somebody else wrote into values, within bounds that hold before anything is built of them.
+"""Decode untrusted JSON within bounds that are checked before any value is built.
 
-Everything goes through here that a model's program, a function of the user's, a worker or a judge says. What does not fit
-is refused in one way, whatever is wrong with it.
+Bytes from a model's program, a function of the user, a worker or a judge are decoded here. All faults raise `Undecodable`.
 """
 
 from __future__ import annotations
@@ -13,22 +12,30 @@ from collections import Counter
 from typing import Any
 
 MOST_DIGITS = 4300
-"""Digits of a number: as many as Python writes as a text again."""
+"""The most digits of a number, which is Python's limit for writing integers as text."""
 DEEPEST = 400
-"""Lists and records inside each other. Values of programs take up to three of them for each level of their own."""
+"""The most levels of nested lists and records. A level of a program's value takes up to three levels."""
 _SHOWN_CHARACTERS = 200
-"""Characters of somebody else's words that are shown."""
+"""The most characters of an untrusted text in a message."""
 MOST_VALUES = 1 << 22
-"""Values in one, which its commas and opening brackets count. A value takes up to a hundred bytes of memory."""
+"""The most values in a text, counted by commas and opening brackets. A value takes up to a hundred bytes of memory."""
 _MARKS = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"?|([\[{])|[\]},]', re.DOTALL)
 
 
 class Undecodable(Exception):
-    """Bytes that hold no value within the bounds, with the reason."""
+    """Bytes that are no JSON value within the bounds, with the reason as the message."""
 
 
 def decoded(data: bytes | str, longest: int) -> Any:
-    """Return the value that at most `longest` bytes of JSON hold. Raises Undecodable, and nothing else."""
+    """Return the value of untrusted JSON.
+
+    Args:
+        data: The JSON.
+        longest: The most bytes of the JSON.
+
+    Raises:
+        Undecodable: For any fault, such as bad syntax, a repeated name, or too deep nesting.
+    """
     if isinstance(data, str):
         data = data.encode("utf-8", "surrogatepass")
     if len(data) > longest:
@@ -45,7 +52,11 @@ def decoded(data: bytes | str, longest: int) -> Any:
 
 
 def encoded(value: object) -> bytes:
-    """Return a value as a line of JSON. Raises Undecodable if the value is nested too deep."""
+    """Return a value as a line of JSON in ASCII.
+
+    Raises:
+        Undecodable: The value is nested too deep.
+    """
     try:
         return json.dumps(value).encode("ascii") + b"\n"
     except (ValueError, RecursionError):
@@ -53,7 +64,7 @@ def encoded(value: object) -> bytes:
 
 
 def shown(text: str) -> str:
-    """Return the beginning of a foreign text as a single line of printable characters."""
+    """Return the beginning of an untrusted text as a line of printable characters, for a message."""
     line = "".join(
         character if character.isprintable() else " " for character in text[: 4 * _SHOWN_CHARACTERS]
     )
@@ -62,7 +73,11 @@ def shown(text: str) -> str:
 
 
 def _require_bounded(data: bytes) -> None:
-    """Count the values and their depth outside of texts. Raises Undecodable."""
+    """Check the number of values and the depth of nesting in JSON, ignoring brackets and commas inside texts.
+
+    Raises:
+        Undecodable: A bound is exceeded.
+    """
     depth = values = 0
     for match in _MARKS.finditer(data):
         mark = match[0]
@@ -77,6 +92,7 @@ def _require_bounded(data: bytes) -> None:
 
 
 def _record(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """Return the fields of a JSON object as a dict. Raises Undecodable if a name occurs twice."""
     record = dict(pairs)
     if len(record) < len(pairs):
         ((name, _),) = Counter(name for name, _ in pairs).most_common(1)
@@ -95,6 +111,7 @@ def _decimal(text: str) -> float:
 
 
 def _require_short(text: str) -> None:
+    """Raise Undecodable for a number with more than `MOST_DIGITS` digits, whose conversion would take long."""
     if len(text.lstrip("-")) > MOST_DIGITS:
         raise Undecodable(f"one of its numbers has more than {MOST_DIGITS:,} digits")
 
@@ -104,11 +121,11 @@ _DECODER = json.JSONDecoder(parse_int=_integer, parse_float=_decimal, object_pai
 
 
 SPELLINGS = frozenset({"", "nan", "NaN", "NAN", "None", "null", "NULL", "<NA>", "NaT", "inf", "-inf", "+inf"})
-"""Texts that programs write for a missing value, or for a number that is none."""
+"""Texts that programs write for a missing value, NaN or an infinity."""
 
 
 def is_missing(value: object) -> bool:
-    """Return whether a field holds no value: null, NaN, an infinity, white space, or a word for a missing value."""
+    """Return whether a field's value is null, NaN, an infinity, white space, or a word for a missing value."""
     if isinstance(value, str):
         return value.strip() in SPELLINGS
     return value is None or (isinstance(value, float) and not math.isfinite(value))

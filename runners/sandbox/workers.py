@@ -1,4 +1,4 @@
-"""Confined worker processes as their parent sees them: lines of JSON in, lines of JSON out, by a deadline."""
+"""Pools of confined worker processes, which answer a line of JSON with a line of JSON before a deadline."""
 
 from __future__ import annotations
 
@@ -22,61 +22,73 @@ from runners.sandbox.confine import empty_environment
 from runners.sandbox.untrusted import Undecodable, decoded, encoded
 
 PROGRAMS = "verifier `tests`"
-"""The part that runs programs of models: never without a sandbox."""
+"""The name of the verifier that runs programs of models, which never runs without a sandbox."""
 
 
 def cannot_confine(why: str, where: str = "verifier `package`") -> Problem:
-    """Return E0742 for code that would read a model's text, or would be that text, without a sandbox."""
-    needed = "run on Linux 5.13 or newer with Landlock"
+    """Return E0742, the error of a machine that cannot confine a process for untrusted text or code.
+
+    Args:
+        why: What the machine lacks, from `kernel.lacking`.
+        where: The part of the spec that needs the process; programs of models have no option to run without a sandbox.
+    """
+    requirement = "run on Linux 5.13 or newer with Landlock"
     return problem(
         "E0742",
         f"the processes that check answers cannot be confined: {why}",
         where=where,
-        help=f"{needed}: programs that a model wrote are not run without"
+        help=f"{requirement}: programs that a model wrote are not run without a sandbox"
         if where == PROGRAMS
-        else f"{needed}, or let the scorer evaluate what models write all the same: --without-sandbox",
+        else f"{requirement}, or let the scorer evaluate texts of models without a sandbox: --without-sandbox",
     )
 
 
 START_SECONDS = 120.0
-"""A worker that has not loaded its packages by then is taken for broken."""
+"""Seconds within which a worker has to load its packages."""
 START_ATTEMPTS = 3
 WALL_FACTOR, GRACE_SECONDS = 3.0, 2.0
 LIMIT_SECONDS = 2.0
-"""Processor time after which the kernel ends what ignores its own limit, beyond that limit."""
+"""Seconds of processor time after its limit at which the kernel ends work that ignores the limit."""
 _PIPE_BYTES = 2**16
 _KILLED_STATUSES = (-signal.SIGKILL, -signal.SIGTERM)
-"""The exit codes of a worker that an operator killed, or a system short of memory. No work exits so by itself."""
+"""The exit codes of a worker that an operator or a system short of memory killed. No work ends with these by itself."""
 
 Item = TypeVar("Item")
 Reply = TypeVar("Reply")
 
 
 def wall_seconds(seconds: float) -> float:
-    """Return the wall seconds for work of `seconds` of processor time, enough on a busy machine."""
+    """Return the seconds of wall-clock time for work of `seconds` of processor time, enough on a busy machine."""
     return WALL_FACTOR * (seconds + LIMIT_SECONDS) + GRACE_SECONDS
 
 
 class WorkerDied(Exception):
-    """The end of a worker before its answer, or after an answer of too many bytes.
+    """The error of a worker that ended before its reply, or whose reply was too long.
 
-    With `late` its wall time was over; otherwise `status` is its exit status. With `lost` another process ended it, which
-    says nothing about its work.
+    With `late`, the worker exceeded its wall-clock time; otherwise `status` is its exit status. With `lost`, another
+    process killed the worker, whose work may be innocent.
     """
 
     def __init__(self, late: bool = False, status: int = 0) -> None:
+        """Set the reason; `lost` follows from the exit status, which is negative for a signal."""
         super().__init__()
         self.late, self.status = late, status
         self.lost = status in _KILLED_STATUSES
 
 
 class Worker:
-    """A started script with an empty environment, which answers each line with a line."""
+    """A worker process: a Python script with an empty environment, which answers each line with a line."""
 
     def __init__(self, script: Path, *arguments: str, longest: int) -> None:
-        """Start the script; an answer of more than `longest` bytes counts as the worker's end."""
+        """Start a worker.
+
+        Args:
+            script: The script.
+            *arguments: The script's command line.
+            longest: The most bytes of a reply.
+        """
         threads = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
-        # With `-P` neither the script's folder nor the working folder is on its import path.
+        # `-P` keeps the script's folder and the working folder off the import path.
         self.process = Child(
             [sys.executable, "-P", str(script), *arguments],
             empty_environment(os.environ, PYTHONPATH=python_path(), PYTHONHASHSEED="0", **threads),
@@ -86,35 +98,43 @@ class Worker:
         )
         assert self.process.stdin is not None
         assert self.process.stdout is not None
-        self._writes, self._reads = self.process.stdin.fileno(), self.process.stdout.fileno()
-        os.set_blocking(self._writes, False)
+        self._stdin, self._stdout = self.process.stdin.fileno(), self.process.stdout.fileno()
+        os.set_blocking(self._stdin, False)
         self._buffer, self._longest = b"", longest
 
     def ask(self, message: object, seconds: float) -> dict[str, Any]:
-        """Return the reply to a message. Raises WorkerDied and Undecodable.
+        """Send a message to the worker, and return its reply.
 
         Args:
-            message: a JSON value.
-            seconds: wall seconds.
+            message: A JSON value.
+            seconds: The wall-clock time for the reply.
+
+        Raises:
+            WorkerDied: The worker ended, or did not reply in time.
+            Undecodable: The reply is not a JSON object within bounds.
         """
         return self.ask_line(encoded(message), seconds)
 
     def ask_line(self, line: bytes, seconds: float) -> dict[str, Any]:
-        """Return the reply to a line, as `ask` does.
+        """Send a line to the worker, and return its reply.
 
         Args:
-            line: a line of JSON; an empty line only waits for a reply.
-            seconds: wall seconds.
+            line: A line of JSON; an empty line only waits for a reply.
+            seconds: The wall-clock time for the reply.
+
+        Raises:
+            WorkerDied: As `ask`.
+            Undecodable: As `ask`.
         """
         deadline = time.monotonic() + seconds
-        rest = memoryview(line)
+        unsent = memoryview(line)
         try:
-            while rest:
-                _wait(self._writes, select.POLLOUT, deadline)
-                rest = rest[os.write(self._writes, rest) :]
+            while unsent:
+                _wait(self._stdin, select.POLLOUT, deadline)
+                unsent = unsent[os.write(self._stdin, unsent) :]
             while b"\n" not in self._buffer:
-                _wait(self._reads, select.POLLIN, deadline)
-                chunk = os.read(self._reads, _PIPE_BYTES)
+                _wait(self._stdout, select.POLLIN, deadline)
+                chunk = os.read(self._stdout, _PIPE_BYTES)
                 if not chunk:
                     raise WorkerDied(status=self.kill())
                 self._buffer += chunk
@@ -125,35 +145,36 @@ class Worker:
         reply_line, _, self._buffer = self._buffer.partition(b"\n")
         reply = decoded(reply_line, self._longest)
         if not isinstance(reply, dict):
-            raise Undecodable("it is no record")
+            raise Undecodable("it is not a record")
         return reply
 
     def is_idle(self) -> bool:
-        """Return whether it waits for a line, and has said nothing unasked."""
-        return not self._buffer and not _ready(self._reads, select.POLLIN, 0.0)
+        """Return whether the worker waits for a line and has written nothing without a request."""
+        return not self._buffer and not _is_ready(self._stdout, select.POLLIN, 0.0)
 
     def kill(self) -> int:
-        """End the process now, reap it, and return its exit status, or the status with which it has already ended."""
+        """End the process now if it still runs, and return its exit status."""
         return self.process.end()
 
 
 def _wait(pipe: int, event: int, deadline: float) -> None:
-    if not _ready(pipe, event, max(0.0, deadline - time.monotonic())):
+    """Wait until a pipe is ready to read (POLLIN) or write (POLLOUT). Raises WorkerDied after the deadline."""
+    if not _is_ready(pipe, event, max(0.0, deadline - time.monotonic())):
         raise WorkerDied(late=True)
 
 
-def _ready(pipe: int, event: int, seconds: float) -> bool:
-    # `select` takes no descriptor beyond 1,024.
+def _is_ready(pipe: int, event: int, seconds: float) -> bool:
+    """Return whether a pipe gets ready within some seconds; `poll`, because `select` has a limit of 1,024 descriptors."""
     poll = select.poll()
     poll.register(pipe, event)
     return bool(poll.poll(seconds * 1000))
 
 
 class WorkerPool:
-    """Up to `size` workers of a script, started when they are needed and replaced when they end.
+    """A pool of workers of a script, which start when they are needed and are replaced when they end.
 
-    Works from any thread, inside daemonic processes and after a fork (a fork starts its own workers). No worker outlives
-    this object or its process.
+    Threads, daemonic processes and forks may use it; a fork starts its own workers. No worker outlives the pool or its
+    process.
     """
 
     def __init__(
@@ -168,10 +189,18 @@ class WorkerPool:
         help: str,
         settings: bytes = b"",
     ) -> None:
-        """Describe the workers; `settings` is a worker's first line, to which it replies that it is ready, or what it lacks.
+        """Prepare a pool without starting workers.
 
-        The other arguments are texts for problems: the `task` of a worker, `where` in the spec, the code that must be
-        `confined`, and what would `help`.
+        Args:
+            size: The most workers.
+            script: The script of all workers.
+            *arguments: The script's command line.
+            longest: The most bytes of a reply.
+            task: What a worker does, for messages, such as "checks answers".
+            where: The part of the spec that needs the workers, for E0741.
+            confined: The code that must be confined, for E0742.
+            help: The remedy if no worker starts, for E0741.
+            settings: The first line for each worker, to which it replies that it is ready or why it is not.
         """
         self._size, self._script, self._arguments, self._longest = max(1, size), script, arguments, longest
         self._settings, self._task, self._where, self._confined = settings, task, where, confined
@@ -179,10 +208,10 @@ class WorkerPool:
         self._start_empty()
 
     def _start_empty(self) -> None:
-        """Begin without workers, in this process or in a fork of a process that has workers."""
+        """Set the state of a pool without workers, for this process as their owner."""
         self._owner, self._lock, self._ending = os.getpid(), threading.Lock(), False
         self._workers: list[Worker] = []
-        # The one that was used last is first: no further process starts while one is idle.
+        # A stack: the worker that was used last is used next.
         self._idle: list[Worker] = []
         self._finalizer = weakref.finalize(self, _kill_all, self._workers, self._owner)
 
@@ -196,15 +225,21 @@ class WorkerPool:
         items: Sequence[Item],
         on_death: Callable[[WorkerDied], Reply],
     ) -> list[Reply]:
-        """Return the result of `ask` for each item, in order; `on_death` gives the result if an item's worker died.
+        """Return the result for each item, in order, computed by several workers at once.
 
-        An item whose worker another process ended is asked once more, but never after a time-out. Of several exceptions the
-        first in order is raised, and all workers end.
+        Args:
+            ask: Asks a worker for the result of an item. If it raises an exception other than WorkerDied, all workers end
+                and the exception is raised.
+            items: The items.
+            on_death: Returns the result of an item whose worker died. If another process killed the worker, a new worker
+                gets the item once more first.
 
-        Raises E0741 if no worker can be started, and E0742 if none can be confined.
+        Raises:
+            Problem: E0741 if no worker starts, E0742 if none can be confined.
         """
 
         def answer(item: Item) -> Reply:
+            """Return the result of an item from a worker, after at most two attempts."""
             for attempt in range(2):
                 try:
                     with self.lease() as worker:
@@ -220,7 +255,7 @@ class WorkerPool:
             try:
                 return list(threads.map(answer, items))
             except BaseException:
-                # Nobody waits for what the others still do.
+                # The other threads see that their workers die, and do not try again.
                 self._ending = True
                 threads.shutdown(wait=False, cancel_futures=True)
                 self.close()
@@ -228,8 +263,8 @@ class WorkerPool:
 
     @contextmanager
     def lease(self) -> Iterator[Worker]:
-        """Lend a worker for the block alone; if the block raises, end the worker."""
-        worker = self._take()
+        """Lend a worker to a `with` block, and end the worker if the block raises an exception."""
+        worker = self._take_worker()
         try:
             yield worker
         except BaseException:
@@ -239,13 +274,13 @@ class WorkerPool:
             self._idle.append(worker)
 
     def end(self, worker: Worker) -> None:
-        """End a worker."""
+        """Remove a worker from the pool, and end its process."""
         if worker in self._workers:
             self._workers.remove(worker)
         worker.kill()
 
     def close(self) -> None:
-        """End all workers; the next call starts new workers, and a call in progress sees that its worker died."""
+        """End all workers; a call in progress gets WorkerDied, and the next call starts new workers."""
         self.forget_foreign_workers()
         while self._idle:
             self.end(self._idle.pop())
@@ -253,13 +288,17 @@ class WorkerPool:
             worker.process.kill()
 
     def forget_foreign_workers(self) -> None:
-        """Forget the workers in a forked copy of the process: they belong to the original."""
+        """Start with an empty pool if this process is a fork, because the workers belong to the process that forked."""
         if self._owner != os.getpid():
             self._finalizer.detach()
             self._start_empty()
 
-    def _take(self) -> Worker:
-        """Return an idle or new worker that has replied to its settings. Raises E0741 and E0742."""
+    def _take_worker(self) -> Worker:
+        """Return an idle worker, or a new worker that has replied that it is ready.
+
+        Raises:
+            Problem: E0741 if no worker starts after `START_ATTEMPTS` attempts, E0742 if it cannot be confined.
+        """
         while self._idle:
             worker = self._idle.pop()
             if worker.is_idle():
@@ -274,8 +313,8 @@ class WorkerPool:
                 reply = worker.ask_line(self._settings, START_SECONDS)
             except (WorkerDied, Undecodable) as failure:
                 self.end(worker)
-                late = isinstance(failure, WorkerDied) and failure.late
-                why = f"it did not load in {START_SECONDS:g} s" if late else "it ended while loading"
+                is_late = isinstance(failure, WorkerDied) and failure.late
+                why = f"it did not load in {START_SECONDS:g} s" if is_late else "it ended while loading"
                 if self._ending:
                     break
                 continue
@@ -291,11 +330,13 @@ class WorkerPool:
         raise self._not_started(f"{why}, {START_ATTEMPTS} times")
 
     def _not_started(self, why: str) -> Problem:
+        """Return E0741, the error of workers that cannot start because of `why`."""
         message = f"no process that {self._task} could be started: {why}"
         return problem("E0741", message, where=self._where, help=self._help)
 
 
 def _kill_all(workers: list[Worker], owner: int) -> None:
+    """Kill all workers if this process is their owner and not a fork."""
     if os.getpid() == owner:
         while workers:
             workers.pop().kill()

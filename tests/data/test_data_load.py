@@ -105,7 +105,7 @@ def test_a_reference_that_is_missing_is_so_in_every_form(form: str, tmp_path: Pa
             assert (refusal.code, refusal.message) == ("E0704", "1 of 3 rows have no answer"), absent
             assert refusal.where is not None
             assert refusal.where.endswith("row 2")
-            assert not refusal.notes or "which programs write where there is none" in refusal.notes[0]
+            assert not refusal.notes or "which programs write for a missing value" in refusal.notes[0]
     # A field that has a value beside one that has none, and what is known of a question.
     rows[1]["answer"] = filled
     if form == "parquet":

@@ -183,12 +183,12 @@ def test_every_data_set_of_the_pinned_package_is_there_and_its_scorer_takes_its_
 @pytest.mark.usefixtures("gym")
 def test_an_unknown_task_is_refused() -> None:
     assert "not registered" in message(source(task="none"))
-    assert "not a task's name" in message(source(task="os; import"))
+    assert "not the name of a task" in message(source(task="os; import"))
 
 
 def test_no_other_package_is_imported(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "trap", types.ModuleType("trap"))
-    assert "not a package that makes questions" in message(source(package="trap"))
+    assert "not a package that generates questions" in message(source(package="trap"))
 
 
 def test_a_package_that_is_not_installed_says_how_to_get_it(monkeypatch: pytest.MonkeyPatch) -> None:

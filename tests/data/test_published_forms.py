@@ -204,7 +204,7 @@ def test_an_unreadable_table_is_led_to_a_column_that_can_be_read(
     (refused,) = file_problems(compiled_data("own", declaration.replace("WHAT", columns), tmp_path), tmp_path)
     assert refused.code == "E0716"
     assert (
-        f"if `{column or 'reward_model.ground_truth'}` holds the answers, write `columns: columns("
+        f"if `{column or 'reward_model.ground_truth'}` has the answers, write `columns: columns("
         in f"{refused.help}"
     )
     written = f"{refused.help}".split("`")[3]

@@ -112,7 +112,7 @@ def test_an_id_is_of_one_question() -> None:
     with pytest.raises(Problem) as caught:
         require_names(table, "f")
     found = only(caught)
-    assert (found.code, found.message) == ("E0705", "1 of 2 ids are those of several questions")
+    assert (found.code, found.message) == ("E0705", "1 of 2 ids belong to several questions")
     assert found.notes == ("`b`: row 2, y; row 4, z",)
     require_names(table.head(3), "f")
 

@@ -334,5 +334,5 @@ def test_the_rows_of_questions_that_are_kept_stay_as_they_are(
     nothing = rule.model_copy(update={"keep": Constant(value=0)})
     task = Task("x.select", "select", {**made.task.work, "selection": nothing}, {})
     solvable = replace(made, task=task)
-    with pytest.raises(Problem, match="picks nothing of 3 questions with 4 responses each"):
+    with pytest.raises(Problem, match="picks nothing from 3 questions with 4 responses each"):
         select(solvable)

@@ -360,7 +360,7 @@ def test_a_server_is_looked_at_before_it_is_asked(
     with there(lambda asked: (400, {"error": {"message": "no prompt"}})) as server:
         with pytest.raises(Problem, match="HTTP 400: no prompt") as caught:
             run.evaluate(asking(job, folders, server))
-        assert "completions read prompts" in (caught.value.diagnostics[0].help or "")
+        assert "completions accept prompts" in (caught.value.diagnostics[0].help or "")
         assert len(server.requests) == 2
     monkeypatch.delenv("TINY_KEY", raising=False)
     with there(lambda asked: (401, f"bad key {KEY}")) as server:

@@ -96,7 +96,7 @@ class Fleet:
         """
         for host, server in zip(self.hosts, self.servers, strict=True):
             if not host.alive:
-                raise explain_loss(server, "its process has ended")
+                raise explain_loss(server, "its process no longer runs")
 
     def close(self) -> None:
         """Stop all servers, or kill them if a weight update or an offload was interrupted."""

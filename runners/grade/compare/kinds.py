@@ -44,10 +44,10 @@ class KindReader:
 
 
 def same_kind(gold: str, answer: str) -> bool | None:
-    """Compare an answer with a reference that is a date, time, version or another kind of `READERS`.
+    """Compare an answer with a reference that is a date, a time, a version or another kind of `READERS`.
 
     Returns:
-        True if both agree, False if not, None if other rules decide.
+        True if they agree, False if they differ, None to leave the decision to other rules.
     """
     is_number = gold.isdigit() and (gold[0] != "0" or len(gold) == 3)
     reading = None if is_number else read_kind(gold)

@@ -273,7 +273,7 @@ def test_memory_that_ran_out_is_known_by_what_was_said_or_how_it_ended(
     (found,) = diagnose(settings, log, status=status).diagnostics
     assert found.code == "E0937"
     assert "5.5 GiB of keys and values for one sequence of 40000 tokens" in found.message
-    assert re.search(r"the machine has [\d.]+ GiB; .* 85% at most", found.help or "")
+    assert re.search(r"the machine has [\d.]+ GiB; .* at most 85%", found.help or "")
     # SGLang speaks of memory whatever the code.
     log.write_text(
         "scheduler died (exit code: 1). If exit code is -9 (SIGKILL), a common cause is the OS OOM killer."
