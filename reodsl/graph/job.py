@@ -17,9 +17,9 @@ EventKind = Literal["reused", "started", "progress", "waiting", "finished", "fai
 class Event:
     """An event of task `task` while a graph is executed.
 
-    `waiting`: another run is computing the same result. `blocked`: a task that it reads
-    failed. `rebuilding`: its stored result is damaged. `seconds` is how long a finished task took; `diagnostics` say why one
-    failed; `key` is that of the result which a started task is to make.
+    `waiting`: another run computes the same result. `blocked`: a task whose result this task reads failed.
+    `rebuilding`: the stored result is damaged, and is computed again. `seconds` is how long a finished task took,
+    `diagnostics` say why a task failed, and `key` is the key of the result that a started task computes.
     """
 
     kind: EventKind
@@ -62,7 +62,7 @@ class Resources:
 
     @property
     def reserves_gpus(self) -> bool:
-        """Return whether processes take GPUs of their cluster, whatever they compute on."""
+        """Return whether processes reserve GPUs of their cluster; in a rehearsal they do so without using them."""
         return self.device != "cpu" or self.notes is not None
 
 

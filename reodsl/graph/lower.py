@@ -34,23 +34,34 @@ from reodsl.ir.training import Experiment, FromModel, FromResults, FromTraining,
 
 
 def lower(spec: Spec) -> Graph:
-    """Return the tasks of a spec: each arm trained and evaluated once per seed, frontiers, a score, measures and a report.
+    """Return the graph of a spec's tasks.
 
-    Raises a `Problem`: E0209 if an arm needs a frontier or rollouts that need the arm itself, E0405 for rollouts
-    of no RL.
+    Each arm is trained and evaluated once per seed; then come frontiers, a score, measures and a report.
+
+    Raises:
+        Problem: E0209 if an arm needs a frontier or rollouts that need the arm itself, E0405 if budgets need
+            rollouts of an arm that is not trained with RL.
     """
     return _Lowering(spec.study).run(spec)
 
 
 def depends_on_seed(start: Start) -> bool:
-    """Return whether a checkpoint depends on a seed: it was trained, or its weights are drawn."""
+    """Return whether a checkpoint depends on the run's seed: it is trained, or its weights are random."""
     return isinstance(start, FromTraining) or isinstance(start.model.source, Architecture)
 
 
 class _Lowering:
-    """A pass over a study. Tasks are added after their inputs, so that their order is an order to run them in."""
+    """A pass over a study that adds tasks after their inputs, so that their order is an order to run them in.
+
+    Methods such as `train` and `evaluate` add a task and its inputs, and return the id of the task.
+    """
 
     def __init__(self, study: Study) -> None:
+        """Start with no tasks.
+
+        `by_identity` has the id of the task with an identity, `identities` the identity of each task, `done` the
+        id of each piece of work that was added, and `open` the names whose inputs are being added.
+        """
         self.study = study
         self.arms = {arm.name: arm for arm in study.arms}
         self.tasks: dict[str, Task] = {}
@@ -60,6 +71,7 @@ class _Lowering:
         self.open: list[str] = []
 
     def run(self, spec: Spec) -> Graph:
+        """Add all tasks of the study, and return them with the report's task as the last."""
         report: dict[str, str] = {}
         for seed in self.study.seeds:
             for arm in self.study.arms:
@@ -71,7 +83,7 @@ class _Lowering:
         if self.study.measures:
             self._role(report, "measure", self.measure())
         report |= {f"sample:{task.id}": task.id for task in self.tasks.values() if task.kind == "sample"}
-        # No other task reads it or is equal to it: it is as large as the spec, and needs no identity here.
+        # The report is the only task that is as large as the spec and that no task reads: skip its identity.
         unique = self._unique("report")
         report_task = Task(unique, "report", {"spec": dumped(spec)}, report, cluster=self.study.cluster)
         return Graph((*self.tasks.values(), report_task))
@@ -87,26 +99,34 @@ class _Lowering:
         cluster: Cluster | None = None,
         origins: Mapping[str, Origin | None] = {},
     ) -> str:
-        """Add a task, and return its id, or that of an equal task, whose cluster then holds.
+        """Add a task, unless an equal task was added before, and return the id of the new or the equal task.
 
-        It runs on `cluster`, or else on the study's.
+        Args:
+            name: The start of the id, such as `vanilla.train`.
+            kind: The kind of work.
+            work: The values of the spec that the task needs.
+            inputs: The id of the task that fills each role.
+            arm: The name of the arm or experiment that needs the task first.
+            seed: The run's seed, if the result depends on it.
+            cluster: The cluster of the task; None for the study's.
+            origins: The lines of the spec that set plain values of `work`.
         """
         base = f"{name}.s{seed}" if seed is not None else name
         work = sampled_by(self.study.engine, kind, work)
         task = Task(base, kind, work, inputs, arm, seed, cluster or self.study.cluster, origins)
         content = digest(identity(task))
         sources = {role: self.identities[source] for role, source in inputs.items()}
-        mark = digest({"kind": kind, "payload": content, "inputs": sources})
-        if mark in self.by_identity:
-            return self.by_identity[mark]
+        task_identity = digest({"kind": kind, "payload": content, "inputs": sources})
+        if task_identity in self.by_identity:
+            return self.by_identity[task_identity]
         unique = self._unique(base)
         self.tasks[unique] = task if unique == base else replace(task, id=unique)
-        self.by_identity[mark] = unique
-        self.identities[unique] = mark
+        self.by_identity[task_identity] = unique
+        self.identities[unique] = task_identity
         return unique
 
     def _unique(self, base: str) -> str:
-        """Return the first unused id that begins with `base`."""
+        """Return `base` if no task has this id, else the first unused of `base~2`, `base~3` and so on."""
         unique, count = base, 1
         while unique in self.tasks:
             count += 1
@@ -114,6 +134,7 @@ class _Lowering:
         return unique
 
     def model(self, model: Model, seed: int) -> str:
+        """Add the task that provides an untrained model's weights, and return its id."""
         work = model_work(model, seed)
         return self.add(f"{model.name}.model", "model", work, {}, seed=work["seed"])
 
@@ -121,11 +142,13 @@ class _Lowering:
         return self.add(f"{data.name}.data", "data", data_work(data), {})
 
     def start(self, start: Start, seed: int) -> str:
+        """Add the tasks that a checkpoint needs, and return the id of the task whose result is the checkpoint."""
         if isinstance(start, FromModel):
             return self.model(start.model, seed)
         return self.train(start.experiment, start.stage, seed)
 
     def train(self, experiment: Experiment, index: int, seed: int) -> str:
+        """Add the training of stage `index` of an experiment, with all its inputs, and return its id."""
         key = ("train", id(experiment), index, seed)
         if key in self.done:
             return self.done[key]
@@ -146,7 +169,17 @@ class _Lowering:
         return self.done[key]
 
     def selected(self, experiment: Experiment, stage: Stage, selected: PoolPicks, seed: int) -> str:
-        """Add a selection of a checkpoint's responses, sampled once per wording, or of questions; return its id."""
+        """Add a selection from a pool, and the sampling of the pool's responses once per wording.
+
+        Args:
+            experiment: The experiment whose stage trains on the selection.
+            stage: The stage.
+            selected: The selection and its pool.
+            seed: The run's seed.
+
+        Returns:
+            The id of the selection's task.
+        """
         pool = selected.pool
         pool_seed = seed if depends_on_seed(pool.start) else None
         sources = {"start": self.start(pool.start, seed), "data": self.data(stage.data)}
@@ -174,6 +207,18 @@ class _Lowering:
         data: str,
         seed: int,
     ) -> str:
+        """Add the task that finds a reward's budgets from a frontier or from rollouts of other arms.
+
+        Args:
+            experiment: The experiment whose reward has the budgets.
+            stage: The stage of the experiment.
+            split: How budgets are found.
+            data: The id of the task with the stage's questions.
+            seed: The run's seed.
+
+        Returns:
+            The id of the task.
+        """
         inputs: dict[str, str] = {}
         self._enter(experiment.name)
         if isinstance(split, OracleBudgets):
@@ -181,21 +226,22 @@ class _Lowering:
         else:
             inputs["data"] = data
             for name in split.rollouts:
-                for role, trained, index in stages_of_rl(self.arms[name], stage.data):
-                    inputs[role] = self.train(trained, index, seed)
+                for role, rl_experiment, index in stages_of_rl(self.arms[name], stage.data):
+                    inputs[role] = self.train(rl_experiment, index, seed)
         self.open.pop()
         work = budgets_work(split)
         task_seed = self._seed_of(inputs)
         return self.add(f"{experiment.name}.budgets", "budgets", work, inputs, experiment.name, task_seed)
 
     def evaluate(self, arm: Arm, seed: int) -> str:
+        """Add the evaluation of an arm, or the reading of its imported results, and return the id of the task."""
         key = ("evaluate", arm.name, seed)
         if key not in self.done:
             source, suite = arm.checkpoint, arm.suite
             table = source if isinstance(source, FromResults) else None
             if isinstance(source, FromResults):
                 if source.at is None:
-                    inputs = self._ask(suite)
+                    inputs = self._add_questions(suite)
                     work = results_work(suite, source)
                     name = f"{arm.name}.results"
                     self.done[key] = self.add(name, "results", work, inputs, arm.name, origins=suite.given_at)
@@ -204,9 +250,9 @@ class _Lowering:
             else:
                 start = source
             references = self._add_references(suite, arm, seed)
-            inputs = {"start": self.start(start, seed), **self._ask(suite), **references}
+            inputs = {"start": self.start(start, seed), **self._add_questions(suite), **references}
             task_seed = self._seed(start, seed)
-            # A model that no seed changes is asked in the words that the reference of each seed decides.
+            # The reference model's responses, which choose wordings, may depend on a seed though the model does not.
             task_seed = task_seed if task_seed is not None else self._seed_of(references)
             work = evaluate_work(suite, start.model, task_seed, table)
             self.done[key] = self.add(
@@ -215,31 +261,37 @@ class _Lowering:
         return self.done[key]
 
     def _seed(self, start: Start, seed: int) -> int | None:
-        """Return the seed of a task that samples a checkpoint, or None if the checkpoint depends on no seed."""
+        """Return the seed of a task that samples a checkpoint, or None if the checkpoint is the same for all seeds."""
         return seed if depends_on_seed(start) else None
 
-    def _ask(self, suite: Suite) -> dict[str, str]:
+    def _add_questions(self, suite: Suite) -> dict[str, str]:
+        """Add the questions of a suite's benchmarks, and return the ids of their tasks by role."""
         return {f"data:{benchmark.name}": self.data(benchmark.data) for benchmark in suite.benchmarks}
 
     def _add_references(self, suite: Suite, arm: Arm, seed: int) -> dict[str, str]:
-        """Add responses of a suite's reference to each benchmark, the same for all its arms; return their roles."""
+        """Add the sampling of a suite's reference model on each benchmark, which the arms of the suite share.
+
+        Returns:
+            The ids of the tasks by role; empty if the suite has no reference model.
+        """
         reference = suite.reference
         if reference is None:
             return {}
-        inputs, sampled = {}, {"start": self.start(reference, seed)}
+        inputs, start = {}, {"start": self.start(reference, seed)}
         task_seed = self._seed(reference, seed)
         for benchmark in suite.benchmarks:
             key = ("reference", id(suite), benchmark.name, task_seed)
             if key not in self.done:
                 work = reference_work(suite, reference, benchmark.data.grading, task_seed or 0)
                 name = f"{suite.name}.reference.{benchmark.data.name}"
-                sources = sampled | {"data": self.data(benchmark.data)}
+                sources = start | {"data": self.data(benchmark.data)}
                 origins = {"samples": suite.given_at.get("reference_samples")}
                 self.done[key] = self.add(name, "sample", work, sources, arm.name, task_seed, origins=origins)
             inputs[f"reference:{benchmark.name}"] = self.done[key]
         return inputs
 
     def frontier(self, name: str, seed: int) -> str:
+        """Add a frontier of the study over the arms' evaluations with a seed, and return the id of its task."""
         key = ("frontier", name, seed)
         if key not in self.done:
             frontier = next(item for item in self.study.frontiers if item.name == name)
@@ -252,9 +304,12 @@ class _Lowering:
         return self.done[key]
 
     def score(self, score: Score) -> str:
-        """Add a score over all seeds, whose intervals are over seeds too; any seed's frontier determines its arms."""
+        """Add the score over the evaluations of all seeds, and return the id of its task.
+
+        The frontier of the first seed is an input, from which the score reads the frontier's arms.
+        """
         first = self.study.seeds[0]
-        inputs = {"frontier": self.frontier(score.frontier, first), **self._compared(score.relative_to)}
+        inputs = {"frontier": self.frontier(score.frontier, first), **self._add_arms(score.relative_to)}
         return self.add(
             "score",
             "score",
@@ -264,9 +319,9 @@ class _Lowering:
         )
 
     def measure(self) -> str:
-        """Add the measures of all tables and charts, over all seeds."""
+        """Add the measures of all tables and charts over the evaluations of all seeds, and return their task's id."""
         score = self.study.score
-        inputs = self._compared(score.relative_to if score is not None else None)
+        inputs = self._add_arms(score.relative_to if score is not None else None)
         return self.add(
             "measures",
             "measure",
@@ -276,8 +331,12 @@ class _Lowering:
             origins=score.given_at if score is not None else {},
         )
 
-    def _compared(self, baseline: str | None) -> dict[str, str]:
-        """Return every arm's evaluation in each seed, and the baseline's first, whose identity is no name."""
+    def _add_arms(self, baseline: str | None) -> dict[str, str]:
+        """Add the evaluations of all arms with all seeds, and return the ids of their tasks by role.
+
+        The role `relative_to` is the evaluation of the arm named `baseline` with the first seed. It identifies
+        the baseline by its result, so that renaming the arm changes nothing.
+        """
         inputs: dict[str, str] = {}
         for seed in self.study.seeds:
             for arm in self.study.arms:
@@ -287,7 +346,14 @@ class _Lowering:
         return inputs
 
     def _reference(self, inputs: dict[str, str], experiment: Experiment, index: int, seed: int) -> None:
-        """Fill the role `reference` if a reward reads the reference model's frozen samples."""
+        """Add the sampling of the reference model if a stage has `reference_samples`, as the input `reference`.
+
+        Args:
+            inputs: The inputs of the stage's training, which are added to.
+            experiment: The experiment.
+            index: The position of the stage, from 0.
+            seed: The run's seed.
+        """
         stage = experiment.stages[index]
         method = stage.method
         if not isinstance(method, Ppo) or not method.reference_samples:
@@ -301,9 +367,10 @@ class _Lowering:
             task_seed or 0,
             (method.reward, *method.wordings),
         )
-        seen = _met(stage, method, index, seed, 1 if task_seed is not None else len(self.study.seeds))
-        if seen is not None:
-            work["met"] = seen
+        num_seeds = 1 if task_seed is not None else len(self.study.seeds)
+        draws = _limit_questions(stage, method, index, seed, num_seeds)
+        if draws is not None:
+            work["met"] = draws
         sources = {"start": inputs["start"], "data": inputs["data"]}
         name = _name_stage(experiment, "reference", index)
         inputs["reference"] = self.add(
@@ -312,13 +379,13 @@ class _Lowering:
             work,
             sources,
             experiment.name,
-            task_seed if seen is None else seed,
+            task_seed if draws is None else seed,
             experiment.cluster,
             {**method.given_at, "samples": method.given_at.get("reference_samples")},
         )
 
     def _arm_roles(self, report: dict[str, str], arm: Arm, seed: int) -> None:
-        """Add an arm's roles to the report: its evaluation, its stages, selections, and found budgets."""
+        """Add the tasks of an arm and a seed as inputs of the report: evaluation, stages, selections and budgets."""
         self._role(report, f"evaluate:{arm.name}", self.evaluate(arm, seed))
         if not isinstance(arm.checkpoint, FromTraining):
             return
@@ -334,15 +401,21 @@ class _Lowering:
                 self._role(report, f"budgets:{arm.name}", budgets)
 
     def _role(self, inputs: dict[str, str], role: str, task_id: str) -> None:
+        """Add a task to `inputs`, as `ROLE@SEED` if its result depends on a seed."""
         seed = self.tasks[task_id].seed
         inputs[role if seed is None else f"{role}@{seed}"] = task_id
 
     def _seed_of(self, inputs: dict[str, str]) -> int | None:
-        """Return the seed of the inputs; None if no input depends on a seed, or they have several."""
+        """Return the one seed that inputs depend on; None if no input depends on a seed, or if seeds differ."""
         seeds = {self.tasks[source].seed for source in inputs.values()} - {None}
         return seeds.pop() if len(seeds) == 1 else None
 
     def _enter(self, name: str) -> None:
+        """Note that the inputs of an experiment's budgets or of a frontier are being added.
+
+        Raises:
+            Problem: E0209 if they are being added already, so that the result would need itself.
+        """
         if name in self.open:
             circle = " -> ".join([*self.open[self.open.index(name) :], name])
             raise problem(
@@ -354,30 +427,46 @@ class _Lowering:
 
 
 def split_of(stage: Stage) -> object | None:
-    """Return the split at which the stage's reward looks at responses, or None."""
+    """Return the splits (token budgets) of the stage's reward, or None if it has no splits."""
     reward = stage.method.reward if isinstance(stage.method, Ppo) else None
     return reward.splits if reward is not None else None
 
 
 def _name_stage(experiment: Experiment, kind: str, index: int) -> str:
-    """Return the name of a stage's task, with the stage's name if there are several stages."""
+    """Return the name of a stage's task, as `vanilla.train`, with the stage's name if there are several stages.
+
+    Args:
+        experiment: The experiment.
+        kind: What the task does: `train` or `reference`.
+        index: The position of the stage, from 0.
+    """
     stage = f".{experiment.stages[index].name or index}" if len(experiment.stages) > 1 else ""
     return f"{experiment.name}.{kind}{stage}"
 
 
-def _met(stage: Stage, method: Ppo, index: int, seed: int, seeds: int) -> dict[str, int] | None:
-    """Return the draws of a stage's questions, for `runners.data.draws.questions_seen`; None if they may be all questions.
+def _limit_questions(stage: Stage, method: Ppo, index: int, seed: int, seeds: int) -> dict[str, int] | None:
+    """Return how a stage draws questions, if its steps cannot use all questions of the data.
 
-    A start that no seed changes is sampled once for all `seeds`, unless that is more than each of them meets.
-    Rollouts that lag begin draws that no step learns from, and a monitor set has questions of its own.
+    The reference model then needs to answer only the questions that are drawn.
+
+    Args:
+        stage: The stage.
+        method: The settings of its PPO.
+        index: The position of the stage, from 0.
+        seed: The run's seed.
+        seeds: How many seeds share the samples of the reference model.
+
+    Returns:
+        The arguments of `runners.data.draws.questions_seen`; None if all questions may be used, or if the draws
+        are not known: with a lag, a monitor set, budgets of questions, or a selection.
     """
-    draws = stage.steps * (1 + method.resample)
+    draws = stage.steps * (1 + method.resample)  # in each draw, `batch.prompts` questions
     counts: list[int | None] = [getattr(source, "count", None) for source in stage.data.sources]
     unpredictable = method.lag or method.monitor is not None
     if unpredictable or isinstance(split_of(stage), QuestionBudgets) or stage.selected is not None:
         return None
-    certain = [count for count in counts if count is not None]
-    if len(certain) == len(counts) and draws * method.batch.prompts * seeds >= sum(certain):
+    known = [count for count in counts if count is not None]
+    if len(known) == len(counts) and draws * method.batch.prompts * seeds >= sum(known):
         return None
     return {
         "seed": seed,

@@ -28,23 +28,26 @@ from reodsl.ir.training import (
 )
 
 Work = dict[str, Any]
-"""The work of a task: values of the spec, and plain ones, by name."""
+"""The work of a task: values of the spec and plain values, by name."""
 
 _NO_SOURCE = Folder.model_construct(path="")
 
 
 def model_work(model: Model, seed: int) -> Work:
-    """Return `{"model", "seed"}`: weights as they come; the seed only if it draws them."""
+    """Return the work `{"model", "seed"}` of providing a model's weights; the seed is None unless it draws weights."""
     source = model.model_copy(update={"precision": "auto", "prompt": {}, "dimensions": None})
     return {"model": source, "seed": seed if isinstance(model.source, Architecture) else None}
 
 
 def data_work(data: Data) -> Work:
-    """Return `{"data"}`: the questions, and of grading what says how the references of files are read."""
+    """Return the work `{"data"}` of making the questions of a data set.
+
+    Settings of grading are replaced by defaults, except those by which reference answers in files are read.
+    """
     verifier = data.verifier.of if isinstance(data.verifier, Chance) else data.verifier
     grading = Grading()
     if any(isinstance(source, (File, HubData)) for source in data.sources):
-        # Limits are of programs. A function and `exact` take any text, and no parser has to read it.
+        # Functions and `exact` take any reference answer; `math` and tests must be able to read it.
         kind: Comparison = "exact" if isinstance(verifier, Python) or verifier == "exact" else "math"
         if isinstance(verifier, Tests):
             kind = Tests()
@@ -54,7 +57,10 @@ def data_work(data: Data) -> Work:
 
 
 def train_work(stage: Stage, model: Model, seed: int, index: int) -> Work:
-    """Return `{"stage", "model", "seed", "index"}`; found budgets and a teacher come as inputs."""
+    """Return the work `{"stage", "model", "seed", "index"}` of training a stage.
+
+    Parts that other tasks provide as inputs are left out: questions, selections, found budgets and the teacher.
+    """
     method = stage.method
     if isinstance(method, Ppo):
         reward, dense = method.reward, method.reward.dense
@@ -67,15 +73,25 @@ def train_work(stage: Stage, model: Model, seed: int, index: int) -> Work:
 
 
 _FOUND_LATER: dict[str, Work] = {"oracle": {"frontier": ""}, "question": {"rollouts": ()}}
-"""The parts of a split that name arms, by its kind: the arms themselves are inputs."""
+"""For each kind of split that is found from other arms, empty values for the fields that name the arms."""
 
 
 def sample_work(
     model: Model, rollout: Sampling, samples: int, grading: Grading, seed: int, readers: Sequence[IR] = ()
 ) -> Work:
-    """Return `{"model", "rollout", "samples", "grading", "seed"}`: responses to the questions of a data set.
+    """Return the work of sampling responses to the questions of a data set.
 
-    If any of the `readers` reads more of them than lengths and verdicts, `thinking` says that thinking is counted.
+    Args:
+        model: The model, whose weights are an input.
+        rollout: The settings of sampling.
+        samples: The number of responses to each question.
+        grading: How responses are graded.
+        seed: The seed of the sampling.
+        readers: The rewards and conditions that read the responses of a reference model.
+
+    Returns:
+        `{"model", "rollout", "samples", "grading", "seed"}`, with `"thinking": True` if a reader needs the number
+        of thinking tokens.
     """
     return {
         "model": _reader(model),
@@ -88,7 +104,14 @@ def sample_work(
 
 
 def pool_work(pool: Pool, index: int, grading: Grading, seed: int) -> Work:
-    """Return the work of sampling a pool in its wording `index`, or with the bare prompt if it has no wordings."""
+    """Return the work of sampling a pool of responses in one wording.
+
+    Args:
+        pool: The pool.
+        index: The position of the wording, from 0; a pool without wordings uses the model's own prompt.
+        grading: How responses are graded.
+        seed: The run's seed, from which each wording has another seed.
+    """
     model = pool.start.model
     if pool.wordings:
         prompt = pool.wordings[index].over(model.prompt)
@@ -104,32 +127,43 @@ def reference_work(suite: Suite, reference: Start, grading: Grading, seed: int) 
 
 
 def derive_seed(seed: int, index: int) -> int:
-    """Return the seed of a run's sampling `index`: the run's own for 0, and an unrelated seed for others."""
+    """Return a seed for the sampling number `index` of a run: `seed` itself for 0, else a hash of the two numbers."""
     if index == 0:
         return seed
     return int.from_bytes(hashlib.sha256(f"{seed}\0{index}".encode()).digest()[:6], "big")
 
 
 def select_work(selected: PoolPicks) -> Work:
-    """Return `{"selection", "samples", "prefixes"}`: responses per role `pool:<index>`, and their prefixes."""
+    """Return the work `{"selection", "samples", "prefixes"}` of selecting from a pool.
+
+    `samples` is the number of responses to a question in each input `pool:INDEX`, and `prefixes` are the texts
+    that these responses begin with.
+    """
     pool = selected.pool
     prefixes = [wording.prefix for wording in pool.wordings] or [""]
     return {"selection": selected.selection, "samples": pool.samples, "prefixes": prefixes}
 
 
 def evaluate_work(suite: Suite, model: Model, seed: int | None, table: FromResults | None = None) -> Work:
-    """Return `{"suite", "model", "seed", "replicate"}`; the suite without `reg_to`, which scoring reads.
+    """Return the work of evaluating a checkpoint on a suite.
 
-    Its questions and responses of its reference are inputs.
+    Questions and the reference model's responses are inputs. Arms with the same seed have the same random streams
+    for a question; other seeds have other streams, so that a mean over seeds averages over sampling as well as
+    over trainings.
 
-    `seed` is the suite's and `replicate` the run's, if the checkpoint depends on it. Arms of the same seed have the same
-    questions with the same random streams; other seeds have other streams, so that their mean averages over draws as well
-    as over trainings. A checkpoint that is the same for all seeds is evaluated once and has no replicate. `base` is the
-    imported `table` of responses, out of which answers are forced.
+    Args:
+        suite: The suite; `reg_to`, which only scoring reads, is left out.
+        model: The model that the checkpoint descends from.
+        seed: The run's seed; None if the checkpoint is the same for all seeds.
+        table: Imported responses, after whose cuts answers are forced.
+
+    Returns:
+        `{"suite", "model", "seed"}` with the suite's seed, `"replicate"` with the run's seed if any, and `"base"`
+        with the table if any.
     """
     if suite.wording is not None:
         model = model.model_copy(update={"prompt": suite.wording.over(model.prompt)})
-    benchmarks = tuple(b.model_copy(update={"data": _questions(b.data)}) for b in suite.benchmarks)
+    benchmarks = tuple(item.model_copy(update={"data": _questions(item.data)}) for item in suite.benchmarks)
     update = {"reference": None, "reg_to": 0, "wording": None, "benchmarks": benchmarks}
     replicate = {} if seed is None else {"replicate": seed}
     base = {} if table is None else {"base": table.model_copy(update={"at": None})}
@@ -143,9 +177,10 @@ def evaluate_work(suite: Suite, model: Model, seed: int | None, table: FromResul
 
 
 def results_work(suite: Suite, results: FromResults) -> Work:
-    """Return `{"base", "suite"}` of imported results.
+    """Return the work `{"base", "suite"}` of reading imported results.
 
-    `base` has no place in the spec; `suite` has the benchmarks, grid and forcing that the results have to cover.
+    `base` names the table of responses; `suite` has the benchmarks, the grid and whether answers are forced, all of
+    which the results must cover.
     """
     settings = {
         "benchmarks": [item.name for item in suite.benchmarks],
@@ -156,13 +191,16 @@ def results_work(suite: Suite, results: FromResults) -> Work:
 
 
 def budgets_work(split: OracleBudgets | QuestionBudgets) -> Work:
-    """Return `{"split"}`; its frontier is an input, and which budgets a response reaches is found later."""
+    """Return the work `{"split"}` of finding budgets.
+
+    The frontier is an input, so its name is left out, as is `reached`, which only training reads.
+    """
     update = {"reached": False} | ({"frontier": ""} if isinstance(split, OracleBudgets) else {})
     return {"split": split.model_copy(update=update)}
 
 
 def measure_work(study: Study) -> Work:
-    """Return `{"measures", "relative_to", "confidence"}`: the baseline is an input, and its name no part of the result."""
+    """Return the work `{"measures", "relative_to", "confidence"}` of computing a study's measures."""
     score = study.score
     return {
         "measures": study.measures,
@@ -172,9 +210,14 @@ def measure_work(study: Study) -> Work:
 
 
 def sampled_by(engine: str, kind: Kind, work: Work) -> Work:
-    """Return work with `"engine"` if its task samples responses by another engine than the embedded engine.
+    """Return a task's work with `"engine"` added, if the task samples with another engine than the embedded one.
 
-    Results without the word are the embedded engine's: older results have no other.
+    Work without `"engine"` is that of the embedded engine, since older results have no such entry.
+
+    Args:
+        engine: The study's engine.
+        kind: The kind of the task.
+        work: The work of the task.
     """
     samples = kind in ("sample", "evaluate") or (kind == "train" and isinstance(work["stage"].method, Ppo))
     if not samples or engine == "embedded" or isinstance(work["model"].source, ServedModel):
@@ -183,58 +226,80 @@ def sampled_by(engine: str, kind: Kind, work: Work) -> Work:
 
 
 def engine_of(task: Task) -> str:
-    """Return the engine that a task samples with: `served` for a model behind an address."""
+    """Return the engine that a task samples with: `embedded`, `sglang`, or `served` for a served model."""
     return "served" if is_served(task.payload) else str(task.payload.get("engine", "embedded"))
 
 
 def is_served(payload: Mapping[str, Any]) -> bool:
-    """Return whether a payload's model is behind an address."""
+    """Return whether the model in a task's payload is served: it is behind an address."""
     source = payload.get("model", {}).get("source", {})
     return bool(source.get("kind") == "served")
 
 
 def _questions(data: Data) -> Data:
-    """Return data as a task depends on it that is given its questions."""
+    """Return the settings of data on which a task depends that has the questions as an input: how it grades."""
     return data.model_copy(
         update={"sources": (), "duplicates": "error", "strip": (), "questions": None, "take": None}
     )
 
 
 def _reader(model: Model) -> Model:
-    """Return the model as a task depends on it that reads its weights from a checkpoint, or its tokenizer and asks it."""
-    served = isinstance(model.source, ServedModel)
-    source = model.source.model_copy(update={"tokenizer": _NO_SOURCE}) if served else _NO_SOURCE
+    """Return the settings of a model on which a task depends that has the weights as an input.
+
+    The source of the weights is left out; of a served model only the tokenizer is, since it has no weights here.
+    """
+    is_served_model = isinstance(model.source, ServedModel)
+    source = model.source.model_copy(update={"tokenizer": _NO_SOURCE}) if is_served_model else _NO_SOURCE
     return model.model_copy(update={"source": source, "dimensions": None})
 
 
 def stages_of_rl(arm: Arm, data: Data) -> Iterator[tuple[str, Experiment, int]]:
-    """Yield roles and stages of an arm's RL, up to its checkpoint, whose rollouts have questions of `data`.
+    """Yield the PPO stages of an arm, up to its checkpoint, from whose rollouts budgets are estimated.
 
-    Raises a Problem (E0405) if there are none, or if their questions cannot be matched.
+    Args:
+        arm: The arm.
+        data: The data set of the questions that need budgets.
+
+    Yields:
+        (the role of the stage's training as an input, the arm's experiment, the position of the stage).
+
+    Raises:
+        Problem: E0405 if the arm has no PPO stage, or if its questions cannot be matched with those of `data`.
     """
     start = arm.checkpoint
-    of_rl = [index for index, stage in enumerate(arm.stages) if isinstance(stage.method, Ppo)]
-    if not of_rl or not isinstance(start, FromTraining):
+    rl_stages = [index for index, stage in enumerate(arm.stages) if isinstance(stage.method, Ppo)]
+    if not rl_stages or not isinstance(start, FromTraining):
         raise problem(
             "E0405",
             f"`{arm.name}` has no rollouts to estimate budgets from: it is not trained with RL",
             help="name arms that are trained with PPO",
         )
-    for index in of_rl:
+    for index in rl_stages:
         _require_comparable(arm.name, arm.stages[index].data, data)
-        yield f"arm:{arm.name}" + (f":{index}" if len(of_rl) > 1 else ""), start.experiment, index
+        yield f"arm:{arm.name}" + (f":{index}" if len(rl_stages) > 1 else ""), start.experiment, index
 
 
-def _require_comparable(arm: str, theirs: Data, ours: Data) -> None:
-    """Check that ids match: an id from a column may be another question in other data, unlike a hash of the question."""
-    named = any(
+def _require_comparable(arm: str, arm_data: Data, data: Data) -> None:
+    """Check that questions of two data sets can be matched by their ids.
+
+    An id is a hash of the question, or else the value of a column, which may name another question in other data.
+
+    Args:
+        arm: The name of the arm whose rollouts are read, for the message.
+        arm_data: The data set that the arm is trained on.
+        data: The data set of the questions that need budgets.
+
+    Raises:
+        Problem: E0405 if ids are from a column and the data sets differ.
+    """
+    has_id_column = any(
         isinstance(source, (File, HubData)) and source.columns.id is not None
-        for data in (theirs, ours)
-        for source in data.sources
+        for item in (arm_data, data)
+        for source in item.sources
     )
-    if named and anonymous(data_work(theirs)) != anonymous(data_work(ours)):
+    if has_id_column and anonymous(data_work(arm_data)) != anonymous(data_work(data)):
         raise problem(
             "E0405",
-            f"the rollouts of `{arm}` may be of other questions: they have ids of their own, in other data",
+            f"the rollouts of `{arm}` may be of other questions: ids are from a column, and the data differs",
             help="name arms that are trained on the same data, or leave out the column of ids",
         )

@@ -11,7 +11,7 @@ from reodsl.ir import Origin, digest
 from reodsl.ir.base import anonymous
 from reodsl.ir.cluster import Cluster
 
-# Settings that a runner needs and no result depends on.
+# Settings, by their paths in the payload, that a runner needs and no result depends on.
 _INCIDENTAL: Mapping[Kind, tuple[tuple[str, ...], ...]] = {
     "data": (("data", "questions"),),
     "train": (
@@ -24,7 +24,7 @@ _INCIDENTAL: Mapping[Kind, tuple[tuple[str, ...], ...]] = {
         ("stage", "method", "mismatch_limit"),
     ),
     "evaluate": (("suite", "expected_length"), ("suite", "benchmarks", "data", "questions")),
-    # Names of arms: whose content they are is an input.
+    # Names of arms, whose results are inputs.
     "frontier": (("frontier", "of"),),
     "budgets": (("split", "rollouts"),),
     "score": (("score", "relative_to"),),
@@ -33,7 +33,7 @@ _INCIDENTAL: Mapping[Kind, tuple[tuple[str, ...], ...]] = {
 }
 
 _EVALUATED = ("samples.parquet", "forced.parquet", "curves.json")
-# What a kind reads of the artifact in a role; everything, where a role is not listed.
+# The files that a kind of task reads of the result in a role; all files if the role is not listed.
 _READS: Mapping[tuple[Kind, str], tuple[str, ...]] = {
     ("train", "start"): ("checkpoint/", "optimizer/"),
     ("train", "data"): ("questions.parquet",),
@@ -58,14 +58,14 @@ _READS: Mapping[tuple[Kind, str], tuple[str, ...]] = {
 }
 
 ARMS = "arm"
-"""The roles of several arms, `arm:NAME`: what is made of them does not depend on what they are called."""
+"""The role of an arm among several, `arm:NAME`; results do not depend on the names of arms."""
 
-# How long something took says nothing of what came of it, and differs each time.
+# Durations differ at every run, and no result depends on them.
 _TIMES = frozenset({"timings.parquet"})
 
 
 def identity(task: Task) -> dict[str, Any]:
-    """Return the payload without settings that cannot change the result."""
+    """Return the part of a task's payload that its result depends on: all settings that can change the result."""
     payload = task.payload
     for path in _INCIDENTAL.get(task.kind, ()):
         payload = _without(payload, path)
@@ -73,40 +73,60 @@ def identity(task: Task) -> dict[str, Any]:
 
 
 def reads(kind: Kind, role: str) -> tuple[str, ...]:
-    """Return the files (or folders, ending in `/`) that `kind` reads of the artifact in `role`; empty means all."""
+    """Return the files that a kind of task reads of its input in a role.
+
+    Args:
+        kind: The kind of the task.
+        role: The role of the input, such as `data` or `arm:vanilla`.
+
+    Returns:
+        Paths in the input's result; a path that ends in `/` is a folder. Empty for all files.
+    """
     return _READS.get((kind, role.split(":")[0]), ())
 
 
 def part_digest(files: Mapping[str, str], parts: tuple[str, ...]) -> str:
-    """Return the digest of an artifact's content, `{path: sha256}`, as far as `parts` select it.
+    """Return a digest of those files of a result that a reader uses.
 
-    A result that was made anew with the same bytes in the parts that a reader uses changes nothing for that reader.
+    A reader's own result stays valid if its input is computed again with the same content of these files.
+
+    Args:
+        files: The SHA-256 of each file of the result, by path.
+        parts: The files and folders that the reader uses, as `reads` returns them.
     """
-    return digest({path: checksum for path, checksum in files.items() if _counts(path, parts)})
+    return digest({path: checksum for path, checksum in files.items() if _is_read(path, parts)})
 
 
-def _counts(path: str, parts: tuple[str, ...]) -> bool:
-    chosen = not parts or any(path == file or (file[-1] == "/" and path.startswith(file)) for file in parts)
+def _is_read(path: str, parts: tuple[str, ...]) -> bool:
+    """Return whether `parts` include a file; empty `parts` include all files, and durations are never included."""
+    chosen = not parts or any(path == part or (part[-1] == "/" and path.startswith(part)) for part in parts)
     return chosen and path not in _TIMES
 
 
 def material(task: Task, payload: Mapping[str, Any], inputs: Mapping[str, str]) -> dict[str, Any]:
-    """Return everything that a result's key is the digest of. `inputs` maps roles to content digests.
+    """Return everything that a result depends on, as JSON data; the key of the result is its digest.
 
-    Those of arms are together in `arms`, in an order that no name makes.
+    Args:
+        task: The task.
+        payload: The settings that the result depends on.
+        inputs: The digest of the content that the task reads, by role.
+
+    Returns:
+        `{"kind", "version", "payload", "inputs"}`. The digests of arms are a sorted list `arms`, since results do not
+        depend on the names and order of arms.
     """
-    named = {role: content for role, content in inputs.items() if role.partition(":")[0] != ARMS}
-    arms = sorted(content for role, content in inputs.items() if role not in named)
+    others = {role: content for role, content in inputs.items() if role.partition(":")[0] != ARMS}
+    arms = sorted(content for role, content in inputs.items() if role not in others)
     return {
         "kind": task.kind,
         "version": VERSIONS[task.kind],
         "payload": dict(payload),
-        "inputs": {**named, "arms": arms} if arms else named,
+        "inputs": {**others, "arms": arms} if arms else others,
     }
 
 
 def _without(tree: Any, path: tuple[str, ...]) -> Any:
-    """Return JSON data without the value at a path, in each item of lists on the way."""
+    """Return JSON data without the value at a path of keys; a list on the path has the value removed in each item."""
     if isinstance(tree, list):
         return [_without(item, path) for item in tree]
     head, *rest = path
@@ -128,7 +148,7 @@ class Role:
 
 
 def parse_role(text: str) -> Role:
-    """Parse `train:reo_exp:0@1` as a `Role`; a name may hold anything but `:` and `@`."""
+    """Parse the role of a report's input, such as `train:reo_exp:0@1`; names have no `:` and no `@`."""
     head, _, seed = text.partition("@")
     kind, *rest = head.split(":")
     index = int(rest[1]) if len(rest) > 1 and rest[1].isdigit() else None
@@ -150,7 +170,7 @@ Kind = Literal[
     "report",
 ]
 
-# Part of every result's identity: raise a kind's number when its code changes what it computes.
+# The version of each kind's code, part of every key: raise it when a change of the code changes results.
 VERSIONS: dict[Kind, int] = {
     "model": 1,
     "data": 6,
@@ -183,7 +203,7 @@ class Task:
 
     @cached_property
     def payload(self) -> dict[str, Any]:
-        """Return its work as JSON data, without the names that people gave; `identity` is what its result depends on."""
+        """Return the task's work as JSON data, with empty texts for names, so that renaming changes no result."""
         payload: dict[str, Any] = anonymous(self.work)
         return payload
 
@@ -206,24 +226,27 @@ class Graph:
         return task_id in self._index
 
     def turns(self, seconds: Mapping[str, float]) -> dict[str, int]:
-        """Return the rank of every task among tasks that could start, from 0, by task id.
+        """Return the priority of each task among tasks that could start, from 0 for the first.
 
-        Tasks without inputs come first: they take moments, and missing questions, or questions that are both trained
-        and evaluated on, are reported before anything long begins. Then comes the task with the longest way from
-        its start to the end; of equal tasks the first in the graph.
+        Tasks without inputs come first: they are short, and report missing questions, or questions that are both
+        trained and evaluated on, before long tasks begin. Then come tasks by the longest time from their start to
+        the end of the graph; equal tasks are in the graph's order.
 
         Args:
-            seconds: how long tasks take, by id; a missing task takes a second.
+            seconds: How long tasks take, by id; a missing task counts as one second.
+
+        Returns:
+            Priorities by task id.
         """
-        readers, heights = self.readers(), dict[str, float]()
+        readers, remaining = self.readers(), dict[str, float]()
         for task in reversed(self.tasks):
-            after = max((heights[reader] for reader in readers[task.id]), default=0.0)
-            heights[task.id] = seconds.get(task.id, 1.0) + after
-        ordered = sorted(self.tasks, key=lambda task: (bool(task.inputs), -heights[task.id]))
+            after = max((remaining[reader] for reader in readers[task.id]), default=0.0)
+            remaining[task.id] = seconds.get(task.id, 1.0) + after
+        ordered = sorted(self.tasks, key=lambda task: (bool(task.inputs), -remaining[task.id]))
         return {task.id: turn for turn, task in enumerate(ordered)}
 
     def readers(self) -> dict[str, tuple[str, ...]]:
-        """Return for every task id the ids of the tasks that read its result, in the graph's order."""
+        """Return, for each task id, the ids of the tasks that read its result, in the graph's order."""
         readers: dict[str, list[str]] = {task.id: [] for task in self.tasks}
         for task in self.tasks:
             for source in dict.fromkeys(task.inputs.values()):

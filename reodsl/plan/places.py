@@ -1,4 +1,4 @@
-"""Lines of the spec behind settings of tasks and their failures, and what differs between two materials of a result."""
+"""Find the lines of a spec behind tasks' settings and failures, and the differences between two results' materials."""
 
 from __future__ import annotations
 
@@ -18,10 +18,19 @@ from reodsl.ir.reward_text import as_written, expression_text, let_names, value_
 from reodsl.ir.training import Ppo
 
 Path = tuple[str, ...]
+"""Names that lead to a setting in a task's work, such as `("stage", "optim", "lr")`."""
 
 
 def find_place(task: Task, path: Path) -> Origin | None:
-    """Return the line that gave a part of a task's work (`stage`, `optim`, `lr`), or the nearest part around it."""
+    """Return the line of the spec that sets a value in a task's work.
+
+    Args:
+        task: The task.
+        path: The path of the value.
+
+    Returns:
+        The line; if none is known, the line of the nearest value around it, or None.
+    """
     value: Any = task.work
     origin = declared = None
     for name in path:
@@ -37,7 +46,7 @@ def find_place(task: Task, path: Path) -> Origin | None:
 
 
 def _let_names(task: Task) -> dict[str, str]:
-    """Return what the spec calls the lets of the reward or selection in a task's work."""
+    """Return the names in the spec of the `let`s of a task's reward or selection, as `let_names` returns them."""
     stage = task.work.get("stage")
     rule = stage.method.reward if stage is not None and isinstance(stage.method, Ppo) else None
     rule = rule or task.work.get("selection")
@@ -67,13 +76,22 @@ _ABOUT: Mapping[tuple[str, str], Path] = {
     ("select", "E0316"): ("selection",),
     ("select", "E0513"): ("selection",),
 }
-"""The setting that a failure of a kind of task is about, as a path into its payload."""
+"""For a kind of task and the code of a failure, the setting that the failure is about."""
 
 
 def locate_failures(
     spec: Spec, graph: Graph, failed: Mapping[str, Iterable[Diagnostic]]
 ) -> dict[str, tuple[Diagnostic, ...]]:
-    """Return the failures of tasks, each with the line of the setting that is to blame as its first place."""
+    """Return the failures of tasks with the lines of the settings that they are about.
+
+    Args:
+        spec: The spec, which has the texts of its files.
+        graph: The graph of the tasks.
+        failed: The failures of each failed task, by task id.
+
+    Returns:
+        The same failures by task id; a failure without a label has one at the line of its setting, if known.
+    """
     return {
         name: tuple(_locate_failure(spec, graph[name], diagnostic) for diagnostic in diagnostics)
         for name, diagnostics in failed.items()
@@ -81,6 +99,7 @@ def locate_failures(
 
 
 def _locate_failure(spec: Spec, task: Task, diagnostic: Diagnostic) -> Diagnostic:
+    """Return a failure of a task with a label at the setting that it is about, if it has no label yet."""
     path = _ABOUT.get((task.kind, diagnostic.code), ("base", "path") if task.kind == "results" else None)
     origin = find_place(task, path) if path is not None and not diagnostic.labels else None
     if origin is None:
@@ -89,7 +108,10 @@ def _locate_failure(spec: Spec, task: Task, diagnostic: Diagnostic) -> Diagnosti
 
 
 def line_of(spec: Spec, origin: Origin) -> Span:
-    """Return the span of a line without blanks around it; its beginning if the file is not available."""
+    """Return the span of a line of a spec, without leading and trailing blanks.
+
+    If the text of the file is not available, the span is the first column of the line.
+    """
     lines = lines_of(spec, origin.path)
     text = lines[origin.line - 1] if origin.line <= len(lines) else ""
     begin = len(text) - len(text.lstrip()) + 1
@@ -101,8 +123,9 @@ def lines_of(spec: Spec, path: str) -> list[str]:
     return spec.sources.get(path, "").split("\n")
 
 
-# Below these a difference is one change: their parts have no names that a spec's author wrote.
+# Values that are shown as one change: what is inside them has no names that a spec's author wrote.
 _WHOLE = {"outcome", "lets", "value", "task", "traces", "tokenizer"}
+# Names that are left out at the beginning of a setting's path.
 _FRAME = {"stage", "method", "spec", "study", "suite", "frontier", "split", "score", "data", "model"}
 
 
@@ -121,21 +144,32 @@ class Difference:
 
     @property
     def name(self) -> str:
-        """Return the setting's name in a spec, as far as the path determines it: `optim.lr`."""
-        parts = self.path.split(".")
-        if parts[0] == "payload":
-            parts = parts[1:]
-        while len(parts) > 1 and parts[0] in _FRAME:
-            parts = parts[1:]
-        return ".".join(parts).removesuffix(".outcome")
+        """Return the name of the setting as a spec writes it, such as `optim.lr` for `payload.stage.optim.lr`."""
+        names = self.path.split(".")
+        if names[0] == "payload":
+            names = names[1:]
+        while len(names) > 1 and names[0] in _FRAME:
+            names = names[1:]
+        return ".".join(names).removesuffix(".outcome")
 
 
 def differences(old: Any, new: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Any, Any]]:
-    """Yield the smallest named parts in which two JSON values differ, as (path, old, new)."""
+    """Yield the differences between two JSON values, each as deep inside as names lead.
+
+    Lists of equal length are compared item by item if they contain objects; others count as one value.
+
+    Args:
+        old: The old value.
+        new: The new value.
+        path: The path of the two values, which begins the paths of their differences.
+
+    Yields:
+        (path, old value or None, new value or None).
+    """
     is_leaf = bool(path) and path[-1] in _WHOLE
     if isinstance(old, Mapping) and isinstance(new, Mapping) and not is_leaf:
         for key in [*old, *(key for key in new if key not in old)]:
-            # Most parts are equal, and Python compares them without a call for each of theirs.
+            # Most values are equal, which one comparison shows faster than a recursive call.
             if old.get(key) != new.get(key):
                 yield from differences(old.get(key), new.get(key), (*path, str(key)))
     elif (
@@ -152,10 +186,19 @@ def differences(old: Any, new: Any, path: tuple[str, ...] = ()) -> Iterator[tupl
 
 
 def explain(task: Task, old: Mapping[str, Any], new: Mapping[str, Any]) -> tuple[Difference, ...]:
-    """Return the differences of two materials of a task without its inputs, whose changes are their own tasks'."""
+    """Return the settings of a task that differ between two materials, and a change of the code's version.
+
+    Changes of inputs are not compared, since they are differences of other tasks. Formulas are shown with the
+    names of `let`s in the spec.
+
+    Args:
+        task: The task as it is now.
+        old: The material of an old result, as `reodsl.graph.task.material` returns it.
+        new: The material of the new result.
+    """
     differing, new_names = [], _let_names(task)
-    old_lets, new_lets = _lets(old), _lets(new)
-    # An old let takes the name of the new let at its position or, if their number changed, of the new let with its value.
+    old_lets, new_lets = _list_lets(old), _list_lets(new)
+    # Match old and new lets by their positions, or by their values if the number of lets changed.
     old_names = {
         old_let["name"]: new_names[new_let["name"]]
         for (i, old_let), (j, new_let) in product(enumerate(old_lets), enumerate(new_lets))
@@ -164,7 +207,7 @@ def explain(task: Task, old: Mapping[str, Any], new: Mapping[str, Any]) -> tuple
     }
     for section in ("version", "payload"):
         for path, before, after in differences(old.get(section), new.get(section), (section,)):
-            origin = find_place(task, _inside(path, before, after)[1:]) if section == "payload" else None
+            origin = find_place(task, _find_first(path, before, after)[1:]) if section == "payload" else None
             differing.append(
                 Difference(
                     ".".join(path), _name_lets(before, old_names), _name_lets(after, new_names), origin
@@ -173,19 +216,28 @@ def explain(task: Task, old: Mapping[str, Any], new: Mapping[str, Any]) -> tuple
     return tuple(differing)
 
 
-def _lets(material: Mapping[str, Any]) -> list[Any]:
+def _list_lets(material: Mapping[str, Any]) -> list[Any]:
+    """Return the `let`s of the reward or selection in a material, as JSON data."""
     payload = material.get("payload", {})
     rule = payload.get("stage", {}).get("method", {}).get("reward") or payload.get("selection") or {}
     return list(rule.get("lets", ()))
 
 
 def _name_lets(value: Any, names: Mapping[str, str]) -> Any:
-    """Return a part of a payload in which lets have these names."""
+    """Return JSON data in which `let`s have the names in a spec.
+
+    Args:
+        value: The data, with names such as `let1`.
+        names: The names in the spec, by those in the data.
+    """
     return json.loads(as_written(json.dumps(value), names)) if names else value
 
 
-def _inside(path: tuple[str, ...], old: Any, new: Any) -> tuple[str, ...]:
-    """Return the path of the first difference in a value whose elements have lines of their own."""
+def _find_first(path: tuple[str, ...], old: Any, new: Any) -> tuple[str, ...]:
+    """Return the path of the first difference inside two objects, whose line is more exact than that of the objects.
+
+    For values that are not both objects this is `path`.
+    """
     if not (isinstance(old, Mapping) and isinstance(new, Mapping)):
         return path
     first = next((inner for inner, _, _ in differences(old, new, (*path, ""))), path)
@@ -195,32 +247,44 @@ def _inside(path: tuple[str, ...], old: Any, new: Any) -> tuple[str, ...]:
 def list_changed_inputs(
     old: Mapping[str, Any], new: Mapping[str, Any], now: Mapping[str, str] = {}
 ) -> tuple[str, ...]:
-    """Return the roles whose content differs, appeared or went.
+    """Return the roles of inputs that were added or removed, or whose content changed.
 
-    `now` is the content of every role, from which new arms are named; without it, and if arms only went, the role
-    is `arms`.
+    Args:
+        old: The material of an old result.
+        new: The material of the new result, in which the contents of arms have no names.
+        now: The content of each input by role, by which changed arms are named. Without it, or if arms were only
+            removed, the result has the role `arms`.
     """
     before, after = old.get("inputs", {}), new.get("inputs", {})
     roles = [role for role in {**before, **after} if before.get(role) != after.get(role)]
     if "arms" in roles:
         old_arms = before.get("arms", ())
-        other = [
+        new_arms = [
             role for role, content in now.items() if role.startswith(f"{ARMS}:") and content not in old_arms
         ]
         position = roles.index("arms")
-        roles[position : position + 1] = other or ["arms"]
+        roles[position : position + 1] = new_arms or ["arms"]
     return tuple(roles)
 
 
 CHOSEN = {"frontier": ("frontier", "of"), "score": ("score", "arms"), "budgets": ("split", "rollouts")}
-"""The setting that says which arms a kind of task reads."""
+"""For a kind of task that reads arms, the setting that names the arms."""
 _BASE = "relative_to"
+"""The role of the baseline."""
 
 
 def compare_roles(
     task: Task, old_contents: Mapping[str, str], new_contents: Mapping[str, str]
 ) -> tuple[Difference, ...]:
-    """Return the changes in which arms a task reads, and in the arm that it compares with."""
+    """Return the changes of the arms that a task reads, and of its baseline.
+
+    An arm that was only renamed is not a change.
+
+    Args:
+        task: The task as it is now.
+        old_contents: The content of each input of an old result, by role.
+        new_contents: The content of each input now, by role.
+    """
     before, after = (
         {role.partition(":")[2]: content for role, content in inputs.items() if role.startswith(f"{ARMS}:")}
         for inputs in (old_contents, new_contents)
@@ -239,28 +303,35 @@ def compare_roles(
     if old != new and old_contents.get(_BASE) != new_contents.get(_BASE) and (new is None or new in before):
         changed.append((("score", _BASE), old, new))
     return tuple(
-        Difference(".".join(("payload", *path)), was, is_, find_place(task, path))
-        for path, was, is_ in changed
+        Difference(".".join(("payload", *path)), was, now, find_place(task, path))
+        for path, was, now in changed
     )
 
 
 def words(change: Difference) -> str:
-    """Describe a change: `optim.lr 5e-6 -> 1e-6`."""
+    """Return a change as a person writes it: `optim.lr 5e-6 -> 1e-6`."""
     if change.path == "version":
         return f"its code changed, version {change.old} -> {change.new}"
     if change.path.endswith(".path"):
         return "the file it reads changed"
-    was, is_ = format_expression(change.old), format_expression(change.new)
-    if was is not None and is_ is not None:
-        old, new = shorten_to_difference(was, is_)
+    old_formula, new_formula = format_expression(change.old), format_expression(change.new)
+    if old_formula is not None and new_formula is not None:
+        old, new = shorten_to_difference(old_formula, new_formula)
     else:
-        old = _cut(value_text(change.name, change.old), _NARROW) if was is None else _cut(was)
-        new = _cut(value_text(change.name, change.new), _NARROW) if is_ is None else _cut(is_)
+        old = _clip(old_formula or value_text(change.name, change.old), _LONGEST if old_formula else _NARROW)
+        new = _clip(new_formula or value_text(change.name, change.new), _LONGEST if new_formula else _NARROW)
     return f"{change.name} changed" if old == new else f"{change.name} {old} -> {new}"
 
 
 def format_expression(value: Any) -> str | None:
-    """Format an expression of a reward, or its `let`s, as in a spec; None for anything else."""
+    """Return an expression of a reward, or a list of `let`s, as a spec writes it.
+
+    Args:
+        value: JSON data of a task's payload.
+
+    Returns:
+        The text; None for other data, and for a form of an older version.
+    """
     match value:
         case {"op": _}:
             pairs = [{"name": "", "value": value}]
@@ -271,7 +342,7 @@ def format_expression(value: Any) -> str | None:
     try:
         lets = [NamedValue.model_validate(pair) for pair in pairs]
     except ValidationError:
-        # An older version's, in a form that is gone.
+        # An older version wrote it in a form that no longer exists.
         return None
     return "; ".join(
         f"{pair.name} = {expression_text(pair.value)}" if pair.name else expression_text(pair.value)
@@ -280,10 +351,10 @@ def format_expression(value: Any) -> str | None:
 
 
 def shorten_to_difference(old: str, new: str) -> tuple[str, str]:
-    """Shorten two texts to their different parts, if they are too long to show from their beginnings."""
-    if max(len(old), len(new)) <= _ROOM:
+    """Return two texts, shortened if one is too long: each begins a little before the first difference."""
+    if max(len(old), len(new)) <= _LONGEST:
         return old, new
-    same = next(
+    num_equal = next(
         (
             i
             for i, (old_letter, new_letter) in enumerate(zip(old, new, strict=False))
@@ -291,14 +362,15 @@ def shorten_to_difference(old: str, new: str) -> tuple[str, str]:
         ),
         min(len(old), len(new)),
     )
-    start = max(0, old.rfind(" ", 0, max(0, same - _ROOM // 4)) + 1)
+    start = max(0, old.rfind(" ", 0, max(0, num_equal - _LONGEST // 4)) + 1)
     before = "…" if start else ""
-    return before + _cut(old[start:]), before + _cut(new[start:])
+    return before + _clip(old[start:]), before + _clip(new[start:])
 
 
-_ROOM, _NARROW = 96, 48
-"""Characters of an expression, and of another value."""
+_LONGEST, _NARROW = 96, 48
+"""The most characters that are shown of an expression, and of another value."""
 
 
-def _cut(text: str, room: int = _ROOM) -> str:
-    return text if len(text) <= room else text[: room - 1] + "…"
+def _clip(text: str, longest: int = _LONGEST) -> str:
+    """Return a text of at most `longest` characters; a longer text ends with an ellipsis."""
+    return text if len(text) <= longest else text[: longest - 1] + "…"

@@ -23,7 +23,7 @@ from reodsl.store.store import Store
 GROUP = "reodsl.runners"
 PACKAGE = "reodsl"
 CHOICE = "REODSL_RUNNERS"
-"""The variable that names another package whose runners are taken."""
+"""The environment variable that names another package whose runners are used."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +47,7 @@ class Machine:
 
     @property
     def declares(self) -> bool:
-        """Return whether the GPUs of clusters are declared on this machine."""
+        """Return whether a rehearsal only declares the GPUs of clusters to a Ray instance on this machine."""
         return self.notes is not None and self.address is None and not self.local
 
 
@@ -128,12 +128,12 @@ class Registry:
 
 
 def load_registry() -> Registry:
-    """Return the registry of the package `reodsl`, or of the package that REODSL_RUNNERS names.
+    """Return the runners of the package `reodsl`, or of the package that the variable REODSL_RUNNERS names.
 
-    Any package can provide a registry, and none is imported only because it is installed.
+    Any installed package may provide runners by an entry point, but only the chosen package is imported.
 
     Raises:
-        Problem: E0121 if it is missing or cannot be imported.
+        Problem: E0121 if the package has no runners, or they cannot be imported.
     """
     package = os.environ.get(CHOICE) or PACKAGE
     entry_points = {
@@ -149,10 +149,10 @@ def load_registry() -> Registry:
             "no runners are installed"
             if package == PACKAGE
             else f"the package `{package}` provides no runners",
-            notes=[f"of other packages there are those of {', '.join(packages)}"] if packages else (),
+            notes=[f"other packages with runners: {', '.join(packages)}"] if packages else (),
             help="install them with: pip install 'reodsl[run]'"
             if not packages
-            else f"install ours with: pip install 'reodsl[run]', or choose a package that you trust: {CHOICE}=NAME",
+            else f"run pip install 'reodsl[run]', or choose a package that you trust: {CHOICE}=NAME",
         )
     try:
         registry = entry.load()

@@ -35,17 +35,22 @@ _RULES: dict[Rule, str] = {
 
 @dataclass(frozen=True, slots=True)
 class TrainedSchedule:
-    """Budgets and the longest response in tokens; the weights by `rule`, or none where the reward has none."""
+    """The token budgets of a reward, the weights of the budgets, and the arms that are trained with the reward."""
 
     arms: tuple[str, ...]
+    """The names of the arms."""
     budgets: tuple[int, ...]
+    """The budgets, in tokens, without the last."""
     l_max: int
+    """The last budget, which is the longest response, in tokens."""
     rule: Rule | None
+    """The rule for the weights; None if the reward has no weights."""
     weights: tuple[float, ...]
+    """The weight of each budget and of `l_max`."""
 
 
 def schedules(study: Study) -> tuple[TrainedSchedule, ...]:
-    """Return a row for each set of budgets and weights known before a run, with the arms that use it."""
+    """Return the distinct budget schedules of a study's rewards that are known before a run."""
     users: dict[tuple[tuple[int, ...], int, Rule | None], list[str]] = {}
     for arm in study.arms:
         for stage in arm.stages:
@@ -62,7 +67,12 @@ def schedules(study: Study) -> tuple[TrainedSchedule, ...]:
 
 
 def find_trained(study: Study, holds: Callable[[Ppo], bool]) -> tuple[str, ...]:
-    """Return the arms with a stage of PPO for which something holds."""
+    """Return the names of the arms with a stage of PPO that satisfies a condition.
+
+    Args:
+        study: The study.
+        holds: The condition on the settings of PPO.
+    """
     return tuple(
         arm.name
         for arm in study.arms
@@ -71,50 +81,57 @@ def find_trained(study: Study, holds: Callable[[Ppo], bool]) -> tuple[str, ...]:
 
 
 def describe_corrections(study: Study) -> list[str]:
-    """Return lines on what corrects for servers on GPUs, whose kernels differ from those of training."""
+    """Return lines of a plan that say which arms have importance weights.
+
+    Weights correct for the kernels of SGLang servers, which differ from those of the trainers. Other engines need
+    no lines.
+    """
     if study.cluster is None or study.engine != "sglang":
         return []
-    weighed = find_trained(study, lambda method: method.importance_cap is not None)
-    plain = find_trained(
+    weighted = find_trained(study, lambda method: method.importance_cap is not None)
+    unweighted = find_trained(
         study, lambda method: not (method.weighs or method.lag or method.old_logprobs == "engine")
     )
-    words = {
-        "are weighed by trainer over engine (importance_cap)": weighed,
-        "are not weighed by trainer over engine (importance_cap = none)": plain,
+    corrections = {
+        "have importance weights, trainer over engine (importance_cap)": weighted,
+        "have no importance weights (importance_cap = none)": unweighted,
     }
-    return [f"    tokens of {listed(arms, 4)} {correction}" for correction, arms in words.items() if arms]
+    return [f"    tokens of {listed(arms, 4)} {text}" for text, arms in corrections.items() if arms]
 
 
 def schedule_text(row: TrainedSchedule) -> list[str]:
-    """Format `Budgets 4 8 | 16 tokens` over `Weights 4 6 | 4`, aligned."""
-    tops = [*map(tokens, row.budgets), tokens(row.l_max)]
-    lows = [f"{weight:g}" for weight in row.weights] or [""] * len(tops)
-    widths = [max(len(top), len(low)) for top, low in zip(tops, lows, strict=True)]
+    """Return a schedule as aligned lines: `Budgets 4 8 | 16  tokens (ARMS)` and below, if any, its `Weights`."""
+    budgets = [*map(tokens, row.budgets), tokens(row.l_max)]
+    weights = [f"{weight:g}" for weight in row.weights] or [""] * len(budgets)
+    widths = [max(len(budget), len(weight)) for budget, weight in zip(budgets, weights, strict=True)]
 
-    def line(head: str, cells: list[str], tail: str) -> str:
+    def align(head: str, cells: list[str], tail: str) -> str:
+        """Return a line with cells of equal widths, and a bar before the last cell."""
         padded = [f"{cell:>{width}}" for cell, width in zip(cells, widths, strict=True)]
         return f"{head} {' '.join(padded[:-1])} | {padded[-1]}  {tail}".rstrip()
 
-    lines = [line("Budgets", tops, f"tokens ({listed(row.arms, 4)})")]
+    lines = [align("Budgets", budgets, f"tokens ({listed(row.arms, 4)})")]
     if row.rule:
-        lines.append(line("Weights", lows, f"({_RULES[row.rule]})"))
+        lines.append(align("Weights", weights, f"({_RULES[row.rule]})"))
     return lines
 
 
 def tokens(count: int) -> str:
-    """Format tokens as the language does: `16K` for multiples of 1024."""
+    """Return a number of tokens as a spec writes it, without its unit: `16K` for a multiple of 1024."""
     return f"{count // 1024}K" if count and count % 1024 == 0 else str(count)
 
 
 _MARKS = {"reuse": "=", "run": "+", "rerun": "~", "later": "?"}
-_CHANGES = 3
-_ROOM, _ROWS = 60, 100
-_ABSENT = 6
+_CHANGES, _ABSENT = 3, 6
+"""The most changes that are shown of a task, and the most absent inputs that are named."""
+_REASON_WIDTH, _ROWS = 60, 100
+"""The most characters before the column of prices, and the most rows."""
 _SEED = re.compile(r"\.s\d+(~\d+)?\b")
+"""The seed in the id of a task, as `.s1` or `.s1~2`."""
 
 
 def to_json(plan: Plan, prices: Prices | None = None) -> dict[str, Any]:
-    """Return the plan as JSON data; documented in the page JSON. With `prices` every task has its `price`."""
+    """Return the plan as JSON data, as the page JSON documents it; with `prices`, each task has its `price`."""
     study = plan.spec.study
     return {
         "study": study.name,
@@ -139,26 +156,31 @@ def to_text(
     prices: Prices | None = None,
     columns: int | None = None,
 ) -> str:
-    """Return the plan for people: tasks to do, reasons and prices; `everything` adds finished tasks and all prices.
+    """Return the plan as text: the tasks to do with their reasons and prices, and the total.
 
-    In a terminal of so many `columns`, longer lines are put on several, and words are never cut.
+    Args:
+        plan: The plan.
+        everything: Whether finished tasks, all rows and the details of prices are shown too.
+        now: The time that ages of results are counted from; None for the present.
+        prices: The prices of the tasks, if they are shown.
+        columns: The width of the terminal; longer lines are broken between words. None breaks no lines.
     """
-    rows, unseen = _rows(plan, everything, now, prices)
+    rows, hidden = _make_rows(plan, everything, now, prices)
     width = max([30, *(len(row.name) for row in rows)]) + 2
-    room = min(_ROOM, max([30, *(len(row.reason) for row in rows if row.price)])) + 2
-    full_width = width + 8 + room + 16 if any(row.price for row in rows) else width + 40
-    narrow = columns is not None and columns < full_width
-    lines = [_head(plan, 0 if narrow else full_width)]
+    reason_width = min(_REASON_WIDTH, max([30, *(len(row.reason) for row in rows if row.price)])) + 2
+    full_width = width + 8 + reason_width + 16 if any(row.price for row in rows) else width + 40
+    is_narrow = columns is not None and columns < full_width
+    lines = [_write_head(plan, 0 if is_narrow else full_width)]
     for row in rows:
-        if narrow:
+        if is_narrow:
             lines += _stack_task(row, columns or full_width)
             continue
-        reason = f"{row.reason:<{room}}{row.price:>16}{row.devices}" if row.price else row.reason
-        if row.price and len(row.reason) >= room:
+        reason = f"{row.reason:<{reason_width}}{row.price:>16}{row.devices}" if row.price else row.reason
+        if row.price and len(row.reason) >= reason_width:
             reason = f"{row.reason}  {row.price}{row.devices}"
         lines.append(f"{row.name:<{width}}{row.verdict:<8}{reason}".rstrip())
         lines += [" " * (width + 8) + line for line in row.below]
-    lines += _beneath(plan, everything, prices, unseen, columns)
+    lines += _write_summary(plan, everything, prices, hidden, columns)
     return "\n".join(
         lines if columns is None else [folded for line in lines for folded in fold(line, columns)]
     )
@@ -167,14 +189,22 @@ def to_text(
 def to_markdown(
     plan: Plan, path: str, everything: bool = False, now: datetime | None = None, prices: Prices | None = None
 ) -> str:
-    """Return the plan of the spec at `path` as Markdown in which no name of the spec is markup."""
-    rows, unseen = _rows(plan, everything, now, prices)
-    name, counts = _counts(plan)
+    """Return the plan as Markdown, in which names of the spec are escaped; the arguments are those of `to_text`.
+
+    Args:
+        plan: The plan.
+        path: The path of the spec, for the heading.
+        everything: Whether finished tasks, all rows and the details of prices are shown too.
+        now: The time that ages of results are counted from; None for the present.
+        prices: The prices of the tasks, if they are shown.
+    """
+    rows, hidden = _make_rows(plan, everything, now, prices)
+    name, counts = _count_parts(plan)
     tasks = [
         (row.name.strip(), row.verdict, "\n".join((row.reason, *row.below)), row.price + row.devices)
         for row in rows
     ]
-    *notes, total = _beneath(plan, everything, prices, unseen)
+    *notes, total = _write_summary(plan, everything, prices, hidden)
     return document(
         [
             [f"### {code(path)}"],
@@ -185,15 +215,25 @@ def to_markdown(
     )
 
 
-def _beneath(
-    plan: Plan, everything: bool, prices: Prices | None, unseen: int, columns: int | None = None
+def _write_summary(
+    plan: Plan, everything: bool, prices: Prices | None, hidden: int, columns: int | None = None
 ) -> list[str]:
-    """Return the lines after the tasks: how many are not shown, changes, budgets, prices, and the total as the last."""
-    lines = [f"    {unseen} more tasks to do (--all shows them)"] if unseen else []
-    hidden = 0 if everything else plan.totals["reuse"]
-    if hidden:
+    """Return the lines below the tasks of a plan; the last line is the total.
+
+    They tell hidden tasks, changes by the command line, budgets, corrections, prices and missing inputs.
+
+    Args:
+        plan: The plan.
+        everything: Whether finished tasks and the details of prices are shown.
+        prices: The prices of the tasks, if they are shown.
+        hidden: The number of tasks to do that are not shown.
+        columns: The width of the terminal.
+    """
+    lines = [f"    {hidden} more tasks to do (--all shows them)"] if hidden else []
+    unchanged = 0 if everything else plan.totals["reuse"]
+    if unchanged:
         lines.append(
-            f"    {plural(hidden, 'task')} unchanged (--all shows {'it' if hidden == 1 else 'them'})"
+            f"    {plural(unchanged, 'task')} unchanged (--all shows {'it' if unchanged == 1 else 'them'})"
         )
     for change in plan.spec.changes:
         lines.append(f"    {change.option} {change.target}={change.value} is not saved in a spec")
@@ -212,7 +252,7 @@ def _beneath(
         lines.append(f"Not on this machine: {names}. A run here stops before it starts.")
     counts = ", ".join(f"{count} {name}" for name, count in plan.totals.items() if count)
     if not plan.work:
-        lines.append("Nothing to do: every result is there.")
+        lines.append("Nothing to do: every result exists.")
     elif prices is None:
         lines.append(f"Plan: {counts}.")
     else:
@@ -221,7 +261,7 @@ def _beneath(
 
 
 def _stack_task(row: _Row, columns: int) -> list[str]:
-    """Return a task on a line, or on several if it is too long: its name, verdict and price, then why."""
+    """Return a row for a narrow terminal: name, verdict, price and reason in one line, or the reason below."""
     head = "  ".join(cell for cell in (row.name, row.verdict, row.price + row.devices) if cell.strip())
     if len(head) + 2 + len(row.reason) <= columns:
         head, reason = f"{head}  {row.reason}", ""
@@ -231,19 +271,22 @@ def _stack_task(row: _Row, columns: int) -> list[str]:
 
 
 def _totals(plan: Plan, prices: Prices) -> dict[str, Any]:
-    """Return the price of all tasks as JSON data, with the time they take."""
-    took = _estimate_elapsed(plan, prices)
-    return {**totals_json(prices, plan.now, plan.later), "elapsed": None if took is None else asdict(took)}
+    """Return the price of all tasks to do as JSON data, with the bounds of the elapsed time."""
+    time = _estimate_elapsed(plan, prices)
+    return {**totals_json(prices, plan.now, plan.later), "elapsed": None if time is None else asdict(time)}
 
 
 def _estimate_elapsed(plan: Plan, prices: Prices) -> ElapsedTime | None:
+    """Return bounds of the time from the start to the end of a run of the plan; None if it cannot be estimated."""
     return bound_elapsed(Graph(tuple(item.task for item in plan.items)), prices, (*plan.now, *plan.later))
 
 
 def ago(moment: str, now: datetime) -> str:
-    """Format how long ago an ISO time was, in its largest unit: `2 days ago`.
+    """Return how long ago a time was, in its largest unit: `2 days ago`.
 
-    `humanize` writes up to three units (`1 year, 2 months ago`), for which columns have no room.
+    Args:
+        moment: The time, in ISO format.
+        now: The present time.
     """
     seconds = max(0.0, (now - datetime.fromisoformat(moment)).total_seconds())
     for name, size in (("day", 86400), ("hour", 3600), ("minute", 60)):
@@ -279,22 +322,23 @@ def item_json(item: Item) -> dict[str, Any]:
     }
 
 
-def _counts(plan: Plan) -> tuple[str, str]:
-    """Return the study's name, and how many arms, frontiers and seeds it has."""
+def _count_parts(plan: Plan) -> tuple[str, str]:
+    """Return the study's name, and the numbers of its arms, frontiers and seeds as `2 arms, 1 frontier, 1 seed`."""
     study = plan.spec.study
     counts = [(len(study.arms), "arm"), (len(study.frontiers), "frontier"), (len(study.seeds), "seed")]
     return study.name, ", ".join(plural(count, name) for count, name in counts if count)
 
 
-def _head(plan: Plan, width: int) -> str:
-    counts = "  ".join(_counts(plan))
-    room = max(len(counts) + 1, width - 13)
-    return f"{counts:<{room}} spec {plan.digest[:8]}"
+def _write_head(plan: Plan, width: int) -> str:
+    """Return the first line of a plan, with the digest of the spec at the right of `width` characters."""
+    counts = "  ".join(_count_parts(plan))
+    left_width = max(len(counts) + 1, width - 13)
+    return f"{counts:<{left_width}} spec {plan.digest[:8]}"
 
 
 @dataclass(frozen=True, slots=True)
 class _Row:
-    """A line of the plan, for tasks that differ in their seed alone."""
+    """A row of the plan, for tasks that differ only in their seeds."""
 
     name: str
     """Name of the tasks, without seeds."""
@@ -303,19 +347,26 @@ class _Row:
     reason: str
     """Reason of the verdict."""
     price: str
-    """Price of the tasks together."""
+    """Sum of the prices of the tasks."""
     devices: str
-    """Devices of the tasks; empty if all tasks of the plan run on equal ones."""
+    """Devices of the tasks; empty if all tasks of the plan run on equal devices."""
     below: tuple[str, ...]
     """Lines below the row."""
     tasks: int
     """Number of tasks."""
 
 
-def _rows(
+def _make_rows(
     plan: Plan, everything: bool, now: datetime | None, prices: Prices | None
 ) -> tuple[list[_Row], int]:
-    """Return the lines to show, and how many tasks to be done are not among them."""
+    """Return the rows of a plan that are shown, and the number of tasks to do in the rows that are not shown.
+
+    Args:
+        plan: The plan.
+        everything: Whether finished tasks, all rows and the details of prices are shown.
+        now: The time that ages of results are counted from; None for the present.
+        prices: The prices of the tasks, if they are shown.
+    """
     now = now or datetime.now(UTC)
     groups: dict[tuple[str, str, str, tuple[str, ...]], list[str]] = {}
     for item in plan.items:
@@ -326,23 +377,26 @@ def _rows(
             if item.reason == "done" and item.created
             else visible(_SEED.sub("", item.reason))
         )
-        row = (_SEED.sub("", item.task.id), item.verdict, reason, _below(item))
+        row = (_SEED.sub("", item.task.id), item.verdict, reason, _list_changes(item))
         groups.setdefault(row, []).append(item.task.id)
-    rows = []
-    mixed = prices is not None and prices.mixed
+    rows, is_mixed = [], prices is not None and prices.mixed
     for (name, verdict, reason, below), ids in groups.items():
         label = f"  {_MARKS[verdict]} {name}" + (f" x{len(ids)}" if len(ids) > 1 else "")
         price = price_words.short(prices, ids) if prices is not None and verdict != "reuse" else ""
         if prices is not None and everything:
             below = (*below, *price_words.details(prices.tasks[ids[0]]))
-        devices = f"  {prices.tasks[ids[0]].devices}" if price and prices is not None and mixed else ""
+        devices = f"  {prices.tasks[ids[0]].devices}" if price and prices is not None and is_mixed else ""
         rows.append(_Row(label, verdict, reason, price, devices, below, len(ids)))
-    seen = rows if everything else rows[:_ROWS]
-    return seen, sum(row.tasks for row in rows[len(seen) :])
+    shown = rows if everything else rows[:_ROWS]
+    return shown, sum(row.tasks for row in rows[len(shown) :])
 
 
-def _below(item: Item) -> tuple[str, ...]:
-    """Return where the first change was made, then the next few changes with their places."""
+def _list_changes(item: Item) -> tuple[str, ...]:
+    """Return the lines below a task that changed.
+
+    These are the line of the spec with the first change, whose text is the reason of the verdict, then a few
+    further changes with their lines.
+    """
     if item.task.kind == "report":
         return ()
     lines = []
@@ -356,5 +410,5 @@ def _below(item: Item) -> tuple[str, ...]:
 
 
 def place(origin: Origin) -> str:
-    """Format a place: `specs/quickstart.reo:16`, or the option of the command line."""
+    """Return a line of a spec as `specs/quickstart.reo:16`, or the option of the command line that sets a value."""
     return origin.path if origin.path.startswith("--") else f"{origin.path}:{origin.line}"

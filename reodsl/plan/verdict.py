@@ -21,42 +21,54 @@ from reodsl.store.store import Store, acceptances, add_acceptances, adopt, find_
 
 
 class Keys:
-    """The keys of a spec's tasks; relative paths start at `folder`."""
+    """A way to compute the keys of tasks, which depend on the content of files that the spec names."""
 
     def __init__(self, store: Store, folder: Path, most: int | None = MOST_READ) -> None:
-        """Read the checksums of files that the store keeps; of unknown files read at most `most` bytes (None: all)."""
+        """Read the checksums of files that the store knows.
+
+        Args:
+            store: The store of the results.
+            folder: The folder where the spec's relative paths start.
+            most: The most bytes to read of files with unknown checksums; None reads all.
+        """
         self.store, self.folder = store, folder
         self.prints = Fingerprints(store.root / "fingerprints.json", most)
 
     def for_run(self) -> Keys:
-        """Return the same keys without a limit on reading sources: a run was requested."""
+        """Return keys for a run, which reads files completely, however large."""
         return Keys(self.store, self.folder, None)
 
     def payload(self, task: Task) -> dict[str, Any]:
-        """Return the part of the task's payload that its result depends on, with present content in place of paths."""
+        """Return the settings that a task's result depends on, with the checksums of files in place of paths."""
         return resolve_sources(task, identity(task), self.folder, self.prints)
 
     def unread(self, task: Task) -> bool:
-        """Return whether the task has sources too large to be read before a run, so that its key is unknown."""
+        """Return whether a task's sources are too large to be read before a run, so that its key is unknown."""
         before = self.prints.skipped
         if task.kind in ("data", "model") or "base" in task.payload:
             self.payload(task)
         return self.prints.skipped > before
 
     def key(self, task: Task, inputs: Mapping[str, Manifest]) -> tuple[str, dict[str, Any]]:
-        """Return the key of the task's result and the material it is the digest of. `inputs` is by role."""
+        """Return the key of a task's result, and the material whose digest the key is.
+
+        Args:
+            task: The task.
+            inputs: The stored result that fills each role.
+        """
         key_material = material(task, self.payload(task), contents(task, inputs))
         return digest(key_material), key_material
 
 
 def contents(task: Task, inputs: Mapping[str, Manifest]) -> dict[str, str]:
-    """Map each role to the digest of the files read."""
+    """Return, for each role, a digest of the files that a task reads of the stored result in this role."""
     return {
         role: part_digest(manifest.checksums, reads(task.kind, role)) for role, manifest in inputs.items()
     }
 
 
 _GROUPS = {"arms": "the set of arms"}
+"""Words for roles that no single task fills."""
 Verdict = Literal["reuse", "run", "rerun", "later"]
 
 
@@ -67,8 +79,8 @@ class Item:
     task: Task
     """The task."""
     verdict: Verdict
-    """`reuse`: its result exists. `run`: it never had a result. `rerun`: its result is stale because of `changes` or an
-    input. `later`: known once a task in `needs` has ended."""
+    """`reuse`: the result exists. `run`: there is no earlier result. `rerun`: the earlier result is stale because of
+    `changes` or an input. `later`: known after a task in `needs`."""
     reason: str
     """Reason in words."""
     changes: tuple[Difference, ...] = ()
@@ -93,23 +105,23 @@ class Plan:
 
     @property
     def totals(self) -> dict[Verdict, int]:
-        """Return how many tasks have each verdict."""
+        """Return the number of tasks with each verdict."""
         verdicts: tuple[Verdict, ...] = ("reuse", "run", "rerun", "later")
         return {name: sum(item.verdict == name for item in self.items) for name in verdicts}
 
     @property
     def now(self) -> tuple[str, ...]:
-        """Return the ids of tasks that a run certainly does."""
+        """Return the ids of the tasks that a run certainly executes."""
         return tuple(item.task.id for item in self.items if item.verdict in ("run", "rerun"))
 
     @property
     def later(self) -> tuple[str, ...]:
-        """Return the ids of tasks that a run may have to do, depending on other tasks."""
+        """Return the ids of the tasks that a run may have to execute, depending on other tasks' results."""
         return tuple(item.task.id for item in self.items if item.verdict == "later")
 
     @property
     def absent(self) -> tuple[str, ...]:
-        """Return the names of inputs of the tasks to be done that are not on this machine, each once."""
+        """Return the distinct names of files, models and data sets that tasks to do need and this machine lacks."""
         return tuple(dict.fromkeys(name for item in self.items for name in item.absent))
 
     @property
@@ -119,9 +131,18 @@ class Plan:
 
 
 def make_plan(spec: Spec, graph: Graph, store: Store, keys: Keys) -> Plan:
-    """Ask the store about every task, in order; only its checksums of files that it has read may change.
+    """Return a plan: for each task, whether its result is in the store, and otherwise why it must run.
 
-    Raises E0952 for a folder that is not a store.
+    The store does not change, except that it keeps the checksums of files that were read.
+
+    Args:
+        spec: The compiled spec.
+        graph: The graph of its tasks.
+        store: The store of the results.
+        keys: The keys of the tasks.
+
+    Raises:
+        Problem: E0952 for a folder that is not a store.
     """
     store.recognise()
     planner = _Planner(spec, store, keys, records(store))
@@ -133,27 +154,38 @@ def make_plan(spec: Spec, graph: Graph, store: Store, keys: Keys) -> Plan:
 
 class _Planner:
     def __init__(self, spec: Spec, store: Store, keys: Keys, past: tuple[RunRecord, ...]) -> None:
+        """Start with no verdicts.
+
+        `done` has the stored results of reused tasks by id, and `unknown` the ids of tasks with verdict `later`.
+
+        Args:
+            spec: The compiled spec.
+            store: The store of the results.
+            keys: The keys of the tasks.
+            past: The records of earlier runs.
+        """
         self.spec, self.store, self.keys, self.records = spec, store, keys, past
         self.done: dict[str, Manifest] = {}
         self.unknown: set[str] = set()
 
     def item(self, task: Task) -> Item:
-        item = self._item(task)
+        """Return the verdict on a task; missing files, models and data sets replace the reason."""
+        item = self._judge(task)
         lacks = () if item.verdict == "reuse" else absent(task, self.keys.folder)
         verb = "is" if len(lacks) == 1 else "are"
         return (
-            replace(item, reason=f"{_some(lacks)} {verb} not on this machine", absent=lacks)
+            replace(item, reason=f"{_list_few(lacks)} {verb} not on this machine", absent=lacks)
             if lacks
             else item
         )
 
-    def _item(self, task: Task) -> Item:
-        """Return the verdict on a task, from the results so far."""
+    def _judge(self, task: Task) -> Item:
+        """Return the verdict on a task after the verdicts on its inputs: reuse its result, or why it must run."""
         needs = tuple(dict.fromkeys(source for source in task.inputs.values() if source not in self.done))
         if needs:
             return self._pending(task, needs)
         if self.keys.unread(task):
-            return Item(task, "run", "it has more to read than a plan does: a run reads it once")
+            return Item(task, "run", "its files are too large for a plan to read: a run reads them")
         inputs = {role: self.done[source] for role, source in task.inputs.items()}
         key, new = self.keys.key(add_acceptances(task, self.done), inputs)
         manifest = self.store.get(key)
@@ -168,7 +200,7 @@ class _Planner:
             return Item(task, "run", "its result is damaged", key=key)
         if key == previous(self.spec.study.name, task.id, self.records):
             return Item(task, "run", "its result was removed", key=key)
-        old = self._previous(task)
+        old = self._find_previous(task)
         if old is None:
             return Item(task, "run", "not done yet", key=key)
         new_contents = contents(task, inputs)
@@ -178,73 +210,82 @@ class _Planner:
             old_contents = last.provenance.get("contents", {}) if last is not None else {}
             changes += compare_roles(task, old_contents, new_contents)
         if changes:
-            return Item(task, "rerun", _reason(task, changes), changes, key=key)
+            return Item(task, "rerun", _write_reason(task, changes), changes, key=key)
         roles = list_changed_inputs(old, new, new_contents)
         sources = dict.fromkeys(task.inputs.get(role, _GROUPS.get(role, role)) for role in roles)
-        return Item(task, "rerun", f"{_some(tuple(sources))} changed", key=key)
+        return Item(task, "rerun", f"{_list_few(tuple(sources))} changed", key=key)
 
     def _pending(self, task: Task, needs: tuple[str, ...]) -> Item:
-        """Return the item of a task with missing inputs, so that its key is unknown."""
+        """Return the verdict on a task whose key is unknown, since inputs must run first.
+
+        Args:
+            task: The task.
+            needs: The ids of the inputs that must run.
+        """
         if task.kind == "budgets" or self.unknown.intersection(needs):
             self.unknown.add(task.id)
-            return Item(task, "later", f"needs {_some(needs)}", needs=needs)
-        old = self._previous(task)
+            return Item(task, "later", f"needs {_list_few(needs)}", needs=needs)
+        old = self._find_previous(task)
         if old is None:
-            return Item(task, "run", f"after {_some(needs)}", needs=needs)
+            return Item(task, "run", f"after {_list_few(needs)}", needs=needs)
         now = {"version": VERSIONS[task.kind], "payload": self.keys.payload(task)}
         changes = explain(task, old, now)
         if changes and task.kind != "report":
-            return Item(task, "rerun", _reason(task, changes), changes, needs)
-        run = "runs" if len(needs) == 1 else "run"
-        return Item(task, "rerun", f"{_some(needs)} {run} first", changes, needs)
+            return Item(task, "rerun", _write_reason(task, changes), changes, needs)
+        verb = "runs" if len(needs) == 1 else "run"
+        return Item(task, "rerun", f"{_list_few(needs)} {verb} first", changes, needs)
 
-    def _previous(self, task: Task) -> dict[str, Any] | None:
-        """Return the material of the result that this task had when the study ran last."""
+    def _find_previous(self, task: Task) -> dict[str, Any] | None:
+        """Return the material of the result that a task had in the last run of the study, or None."""
         key = previous(self.spec.study.name, task.id, self.records)
         return self.store.material(key) if key else None
 
 
-def _reason(task: Task, changes: tuple[Difference, ...]) -> str:
+def _write_reason(task: Task, changes: tuple[Difference, ...]) -> str:
+    """Return why a task with changed settings must run again: its first change."""
     return "what it shows changed" if task.kind == "report" else words(changes[0])
 
 
-def _some(names: tuple[str, ...]) -> str:
+def _list_few(names: tuple[str, ...]) -> str:
+    """Return one or two names joined by `and`; for more names the first and the number of others."""
     if len(names) <= 2:
         return " and ".join(names)
     return f"{names[0]} and {len(names) - 1} others"
 
 
 _SHOWN = 12
+"""The most tasks that a message names."""
 
 
 def find(plan: Plan, name: str | None) -> Item:
-    """Return the task called `name`, or the only task that begins with it.
+    """Return the task with the id `name`, or the only task whose id begins with `name` and a dot.
 
     Raises:
-        Problem: E0954 with the nearest names, or with all names if none is given.
+        Problem: E0954 if there is no such task, or if several begin so; the help names tasks to choose from.
     """
     ids = [item.task.id for item in plan.items]
     if name is None:
         raise problem("E0954", "no task is named", help=f"name one of: {_list_tasks(ids)}")
-    chosen = [item for item in plan.items if item.task.id == name]
-    chosen = chosen or [item for item in plan.items if item.task.id.startswith(f"{name}.")]
-    if len(chosen) != 1:
+    matches = [item for item in plan.items if item.task.id == name]
+    matches = matches or [item for item in plan.items if item.task.id.startswith(f"{name}.")]
+    if len(matches) != 1:
         candidates = (
-            [item.task.id for item in chosen] or difflib.get_close_matches(name, ids, n=5, cutoff=0.4) or ids
+            [item.task.id for item in matches] or difflib.get_close_matches(name, ids, n=5, cutoff=0.4) or ids
         )
-        complaint = "several tasks start with" if chosen else "no task is called"
+        complaint = "several tasks start with" if matches else "no task is called"
         raise problem("E0954", f"{complaint} `{name}`", help=f"name one of: {_list_tasks(candidates)}")
-    return chosen[0]
+    return matches[0]
 
 
 def _list_tasks(names: list[str]) -> str:
+    """Return the first `_SHOWN` ids of tasks as text, and how many more there are."""
     more = f" and {len(names) - _SHOWN} more (`reodsl graph SPEC`)" if len(names) > _SHOWN else ""
     return ", ".join(names[:_SHOWN]) + more
 
 
 @dataclass(frozen=True, slots=True)
 class Ready:
-    """A compiled spec with its graph, its store (which may not exist yet), and the keys of its tasks."""
+    """A compiled spec that is ready to be planned: with its graph, store (which may not exist yet), and keys."""
 
     spec: Spec
     graph: Graph
@@ -252,16 +293,26 @@ class Ready:
     keys: Keys
 
     def for_run(self) -> Ready:
-        """Return the same study with keys that read sources completely, however large."""
+        """Return the same study for a run, which reads files completely, however large."""
         return replace(self, keys=self.keys.for_run())
 
     def plan(self) -> Plan:
-        """Plan a run. Raises E0952 for a folder that is not a store."""
+        """Return the plan of a run.
+
+        Raises:
+            Problem: E0952 for a folder that is not a store.
+        """
         return make_plan(self.spec, self.graph, self.store, self.keys)
 
 
 def prepare_study(spec: Spec, path: Path, store: Path | None) -> Ready:
-    """Prepare the spec compiled from the file at `path`; results are in `store`, or where `find_store` says."""
+    """Lower a compiled spec to its graph, and open its store.
+
+    Args:
+        spec: The compiled spec.
+        path: The file of the spec.
+        store: The folder of the results; None for the folder that `find_store` finds.
+    """
     spec_folder = path.resolve().parent
     opened = Store(store or find_store(spec_folder))
     folder = Path(spec.folder) if spec.folder else spec_folder
@@ -270,56 +321,69 @@ def prepare_study(spec: Spec, path: Path, store: Path | None) -> Ready:
 
 @dataclass(frozen=True, slots=True)
 class AcceptedResult:
-    """The outcome of an acceptance: the result, the task's new key, and in words what had changed."""
+    """The outcome of accepting an existing result for a changed task."""
 
     task: str
+    """The id of the task."""
     key: str
+    """The key that the result now has too."""
     result: str
+    """The key that the result was stored under."""
     changes: tuple[str, ...]
+    """The changes of the task since the result, as text."""
 
 
 def accept(
     plan: Plan, store: Store, keys: Keys, item: Item, because: str, result: str | None
 ) -> AcceptedResult:
-    """Accept an existing result for a task: its last result, or the result whose key begins with `result`.
+    """Accept an existing result for a task that would run, as if the task had computed it.
+
+    Args:
+        plan: The plan of the study.
+        store: The store of the results.
+        keys: The keys of the tasks.
+        item: The task with its verdict.
+        because: Why the result is still valid; it is stored.
+        result: The beginning of the result's key; None for the last result of the task.
 
     Raises:
-        Problem: E0956 if nothing would run, the key is not known yet, the result is missing, damaged or of another
-            kind of task, another process computes it, or no reason is given.
+        Problem: E0956 if the task would not run, its key is not known yet, the result is missing, damaged or of
+            another kind of task, another process computes the result, or no reason is given.
     """
     task = item.task
     if not because.strip():
-        raise _refuse(task, "no reason is given", 'say why the result still holds: --because "…"')
+        raise _refuse(task, "no reason is given", 'say why the result is still valid: --because "…"')
     if task.kind == "report":
-        raise _refuse(task, "a report is drawn from what there is now", "accept a result that it shows")
+        raise _refuse(task, "a report shows the present results", "accept a result that the report shows")
     if item.verdict == "reuse":
-        raise _refuse(task, "its result is there, and nothing would run", "`reodsl plan` lists what would")
+        raise _refuse(task, "it has a result and would not run", "`reodsl plan` lists tasks that would run")
     if item.key is None:
         needs = ", ".join(item.needs)
-        raise _refuse(task, f"what it reads is not there yet: {needs}", "run or accept that first")
+        raise _refuse(task, f"its inputs have no results yet: {needs}", "first run or accept these tasks")
     manifests = _find_done(plan, store)
     key, new = keys.key(task, {role: manifests[source] for role, source in task.inputs.items()})
-    chosen = _choose_result(plan.spec, store, task, key, result)
-    manifest, old = store.get(chosen), store.material(chosen)
-    damage = store.damage(chosen)
+    old_key = _choose_result(plan.spec, store, task, key, result)
+    manifest, old = store.get(old_key), store.material(old_key)
+    damage = store.damage(old_key)
     if manifest is None or old is None or damage:
-        fault = damage[0] if damage else "its files are not whole"
-        raise _refuse(task, f"the result {chosen[:8]} is damaged: {fault}", "run the task")
+        fault = damage[0] if damage else "its files are incomplete"
+        raise _refuse(task, f"the result {old_key[:8]} is damaged: {fault}", "run the task")
     if old["kind"] != task.kind:
         raise _refuse(
             task,
-            f"the result {chosen[:8]} is of kind `{old['kind']}`, and the task is of kind `{task.kind}`",
+            f"the result {old_key[:8]} is of kind `{old['kind']}`, and the task is of kind `{task.kind}`",
             "name a result of the task's kind; `reodsl ls STUDY` lists them",
         )
-    changes = _changes(task, old, new, plan.spec)
-    with store.lock(key) as locked:
-        if not locked:
-            raise _refuse(task, "another process is making its result", "wait for it, or stop it")
+    changes = _describe_changes(task, old, new)
+    with store.lock(key) as is_locked:
+        if not is_locked:
+            raise _refuse(task, "another process computes its result", "wait for the process, or stop it")
         adopt(store, manifest, key, task.id, new, because.strip(), changes)
-    return AcceptedResult(task.id, key, chosen, changes)
+    return AcceptedResult(task.id, key, old_key, changes)
 
 
 def _find_done(plan: Plan, store: Store) -> dict[str, Manifest]:
+    """Return the stored results of the tasks that a plan reuses, by task id."""
     manifests = {}
     for item in plan.items:
         manifest = store.get(item.key) if item.verdict == "reuse" and item.key else None
@@ -329,28 +393,41 @@ def _find_done(plan: Plan, store: Store) -> dict[str, Manifest]:
 
 
 def _choose_result(spec: Spec, store: Store, task: Task, key: str, result: str | None) -> str:
-    """Return the key of the result to accept."""
+    """Return the key of the existing result to accept for a task.
+
+    Args:
+        spec: The compiled spec.
+        store: The store of the results.
+        task: The task.
+        key: The key that the task has now.
+        result: The beginning of the result's key; None for the result in the last run of the study.
+
+    Raises:
+        Problem: E0956 if there is no such result, or if several keys begin so.
+    """
     if result is None:
         last = previous(spec.study.name, task.id, records(store))
         if last is None or last == key or not store.path(last).exists():
-            why = "it has none from before" if last is None else "the one that it had was removed"
-            why = "nothing that it is made of changed" if last == key else why
+            reason = "it has no earlier result" if last is None else "its earlier result was removed"
+            reason = "nothing that it depends on changed" if last == key else reason
             raise _refuse(
-                task, why, "run the task, or name a result: --result KEY (`reodsl ls STUDY` lists them)"
+                task, reason, "run the task, or name a result: --result KEY (`reodsl ls STUDY` lists them)"
             )
         return last
     matching = [name for name in store if name.startswith(result)] if result else []
     if len(matching) != 1:
-        why = "several results begin" if matching else "no result begins"
-        raise _refuse(task, f"{why} with `{result}`", "`reodsl ls STUDY --json` has whole keys")
+        reason = "several results begin" if matching else "no result begins"
+        raise _refuse(task, f"{reason} with `{result}`", "`reodsl ls STUDY --json` lists complete keys")
     return matching[0]
 
 
-def _changes(task: Task, old: Mapping[str, Any], new: Mapping[str, Any], spec: Spec) -> tuple[str, ...]:
-    in_settings = tuple(words(change) for change in explain(task, old, new))
-    read = tuple(f"{task.inputs.get(role, role)} changed" for role in list_changed_inputs(old, new))
-    return (*in_settings, *read)
+def _describe_changes(task: Task, old: Mapping[str, Any], new: Mapping[str, Any]) -> tuple[str, ...]:
+    """Return as text what changed between two materials of a task: its settings, then its inputs."""
+    settings = tuple(words(change) for change in explain(task, old, new))
+    inputs = tuple(f"{task.inputs.get(role, role)} changed" for role in list_changed_inputs(old, new))
+    return (*settings, *inputs)
 
 
-def _refuse(task: Task, why: str, remedy: str) -> Problem:
-    return problem("E0956", f"no result can be accepted for `{task.id}`: {why}", help=remedy)
+def _refuse(task: Task, reason: str, remedy: str) -> Problem:
+    """Return the E0956 that says why no result can be accepted for a task, and what to do."""
+    return problem("E0956", f"no result can be accepted for `{task.id}`: {reason}", help=remedy)

@@ -190,5 +190,5 @@ def test_what_is_too_large_for_a_plan_is_read_by_a_run(trap: Place) -> None:
     plans = (make_plan(spec, ready.graph, ready.store, keys) for keys in (few, few.for_run()))
     before, after = (next(each for each in plan.items if each.task.id.startswith("asked")) for plan in plans)
     assert (before.verdict, before.key) == ("run", None)
-    assert "a run reads it" in before.reason
+    assert "a run reads them" in before.reason
     assert after.key is not None

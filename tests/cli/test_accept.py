@@ -178,10 +178,10 @@ def test_another_result_may_be_named(place: Path, capsys: pytest.CaptureFixture[
 
 
 NONSENSE = [
-    (("accept", SPEC, TASK, "--because", REASON), "its result is there, and nothing would run"),
+    (("accept", SPEC, TASK, "--because", REASON), "it has a result and would not run"),
     ((*ACCEPT[:-1], "  "), "no reason is given"),
-    (("accept", SPEC, "vanilla.eval.s1", *AMENDED, "--because", "x"), "not there yet: vanilla.train.s1"),
-    (("accept", SPEC, "report", *AMENDED, "--because", "x"), "a report is drawn from what there is now"),
+    (("accept", SPEC, "vanilla.eval.s1", *AMENDED, "--because", "x"), "no results yet: vanilla.train.s1"),
+    (("accept", SPEC, "report", *AMENDED, "--because", "x"), "a report shows the present results"),
     ((*ACCEPT, "--result", "zzzz"), "no result begins with `zzzz`"),
     ((*ACCEPT, "--result", ""), "no result begins with ``"),
     ((*ACCEPT, "--target", "bogus"), "bogus"),
@@ -219,7 +219,7 @@ def test_a_damaged_or_missing_result_is_refused(
         file.write_text(file.read_text().upper())
     assert call(*ACCEPT) == 1
     expected = (
-        "the one that it had was removed" if how == "gone" else "metrics.parquet differs from its checksum"
+        "its earlier result was removed" if how == "gone" else "metrics.parquet differs from its checksum"
     )
     assert expected in capsys.readouterr().err
     assert TASK in to_run(capsys, *AMENDED)
@@ -233,7 +233,7 @@ def test_a_task_that_never_had_a_result_is_refused(place: Path, capsys: pytest.C
     )
     (place / SPEC).write_text(text)
     assert call("accept", SPEC, "new.train.s1", "--because", "x") == 1
-    assert "it has none from before" in capsys.readouterr().err
+    assert "it has no earlier result" in capsys.readouterr().err
 
 
 def test_what_another_process_is_making_is_refused(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -242,7 +242,7 @@ def test_what_another_process_is_making_is_refused(place: Path, capsys: pytest.C
     key = key_of(capsys, TASK, *AMENDED)
     with other_process_holds(place / ".reodsl" / "locks" / key):
         assert call(*ACCEPT) == 1
-    assert "another process is making its result" in capsys.readouterr().err
+    assert "another process computes its result" in capsys.readouterr().err
     assert call(*ACCEPT) == 0
 
 

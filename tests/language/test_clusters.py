@@ -109,7 +109,7 @@ def test_a_study_without_one_is_on_this_machine_and_says_so(
     assert set(where(found).values()) == {""}
     assert found.study.engine == "embedded"
     (told,) = idle(compiled(declared, target="both"))
-    assert "`second` and 1 more too" in told
+    assert "as does `second` and 1 more" in told
     assert idle(compiled(text(), target="both")) == []
 
 
@@ -136,7 +136,7 @@ def test_a_cluster_of_a_stage_has_no_effect(compiled: Callable[..., CompileResul
 
     assert told("") == []
     assert told(", cluster = part") == []
-    assert [each.rpartition("stage ")[2] for each in told(", cluster = whole")] == ["`warm` names its own"]
+    assert [each.rpartition("stage ")[2] for each in told(", cluster = whole")] == ["`warm` sets another"]
     assert len(told(", cluster = part", own="")) == 1
 
 

@@ -377,8 +377,14 @@ def test_a_warm_up_that_fills_the_stage_or_none_of_it_is_told(
 @pytest.mark.parametrize(
     ("line", "found"),
     [
-        ('question = "{question} in {steps} steps"', ["`{steps}` is not a placeholder"]),
-        ('system = "You answer {question}."', ["`{question}` is not a placeholder"]),
+        (
+            'question = "{question} in {steps} steps"',
+            ["`{steps}` is not a placeholder, so models read it unchanged"],
+        ),
+        (
+            'system = "You answer {question}."',
+            ["`{question}` is not a placeholder, so models read it unchanged"],
+        ),
         ('question = "{question} Answer in \\\\boxed{x}, or \\\\frac{a}{b}."', []),
     ],
 )

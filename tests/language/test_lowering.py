@@ -162,7 +162,7 @@ def test_tokens_are_weighed_by_default_where_servers_on_gpus_sample(said: str, c
     imports = "from std.clusters import h800_16x8\n" if "cluster" in said else ""
     spec = compiled_text(imports + HEAD + MINE.replace("\n}", "\n" + said + "\n}"))
     assert ppo(spec, "mine").importance_cap == cap
-    warned = f"tokens of mine are{'' if cap else ' not'} weighed by trainer over engine"
+    warned = f"tokens of mine have {'' if cap else 'no '}importance weights"
     corrected = "old_logprobs" in said or "lag" in said
     on_gpus = "cluster" in said and "embedded" not in said
     assert any(warned in line for line in describe_corrections(spec.study)) == (on_gpus and not corrected)

@@ -298,12 +298,12 @@ TRACKED = "clip(a, 0, 1, start: 0)"
         (
             "track a = len(y)\n  correct(y) - a",
             "not a response",
-            "name one: the variable of `… for z in steps(",
+            "name a response: the variable of `… for z in steps(",
         ),
         (
             "correct(y) + mean(len(y) for z in batch)",
             "not a response",
-            "name one: the variable of `… for z in batch`",
+            "name a response: the variable of `… for z in batch`",
         ),
         (
             f"track step = {TRACKED.replace('a,', 'step,')}\n  correct(y) - step",
@@ -340,7 +340,7 @@ def test_a_slip_in_a_reward_is_one_message_that_leads_on(
 def test_terms_are_read_in_the_order_that_they_stand_in(errors: Callable[[str], list[Diagnostic]]) -> None:
     body = 'min(python("own.py:f", y), python("own.py:f", y, seconds: 3))'
     (found,) = errors(f"{amended('reward = r')}reward r {{\n  {body}\n}}\n")
-    assert "other limits than in another term" in found.message
+    assert "other limits in another term" in found.message
     (label, other) = found.labels
     assert label.span.column > other.span.column
 

@@ -59,7 +59,7 @@ UNSOUND = [
         "track t = mean(before(len(z)) for z in steps(2 steps), empty: 1 token)\n"
         f"dense L in {AT}: correct(y[:L]) * t / 1 token",
         "E0301",
-        "a track has none",
+        "a track has no splits",
     ),
     (
         "dense L in reached(random_exits(n: 3)): correct(answer(y[:L]))",

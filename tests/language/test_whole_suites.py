@@ -98,7 +98,7 @@ def test_errors_are_on_a_frontier_that_reaches_as_far(compiled: Callable[..., Co
     text = RULES.replace("X", "count").replace("Y", "error").replace("LINES", "five").replace("SCORE", scored)
     assert compiled(text).spec
     (fault,) = compiled(text.replace("32K", "64K")).diagnostics
-    assert "on 0 to 65,536 tokens, and the frontier `qwen3_4b` covers 0 to 32,768" in fault.message
+    assert "is from 0 to 65,536 tokens, and the frontier `qwen3_4b` is from 0 to 32,768" in fault.message
     assert fault.help == "use budgets `to: 32768 tokens`"
 
 

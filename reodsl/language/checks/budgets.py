@@ -177,7 +177,7 @@ def _check_arm_lengths(split: Record, stage: CheckedStage, sampled: Sequence[Rec
             f"budgets up to {int(longest)} tokens",
             labels=most.labels,
             help=f"name an arm with `max_tokens = {_write_tokens(longest)}`, or end both "
-            f"the budgets and the responses, at {_write_tokens(most.number)}",
+            f"the budgets and the responses at {_write_tokens(most.number)}",
         )
 
 

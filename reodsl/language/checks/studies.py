@@ -897,7 +897,7 @@ def check_trained_amounts(case: CheckedStudy) -> Iterator[Diagnostic]:
                 "; ".join(
                     f"{name}: {value:.4g} against {other:.4g}" for name, (value, other) in pairs.items()
                 ),
-                labels=[Label(target_arm.span, "is compared with")],
+                labels=[Label(target_arm.span, "the arm to compare with")],
                 notes=[f"{listed(names, MOST_SHOWN)} differ too"] if names else [],
                 help='train both for equal amounts, or say in the study why they differ: `unequal = "…"`',
             )
