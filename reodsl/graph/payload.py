@@ -237,16 +237,19 @@ def is_served(payload: Mapping[str, Any]) -> bool:
 
 
 def _questions(data: Data) -> Data:
-    """Return the settings of data on which a task depends that has the questions as an input: how it grades."""
+    """Return a data set without its questions, for a task that reads the questions as an input.
+
+    Such a task depends on how the data set grades, and on the questions only through the input.
+    """
     return data.model_copy(
         update={"sources": (), "duplicates": "error", "strip": (), "questions": None, "take": None}
     )
 
 
 def _reader(model: Model) -> Model:
-    """Return the settings of a model on which a task depends that has the weights as an input.
+    """Return a model without the source of its weights, for a task that reads the weights as an input.
 
-    The source of the weights is left out; of a served model only the tokenizer is, since it has no weights here.
+    The weights of a served model are not an input, so its source stays, without the tokenizer, which is an input.
     """
     is_served_model = isinstance(model.source, ServedModel)
     source = model.source.model_copy(update={"tokenizer": _NO_SOURCE}) if is_served_model else _NO_SOURCE

@@ -163,7 +163,7 @@ def canonical(value: Any) -> Any:
     """Return the canonical form of a value as plain JSON data.
 
     Presentation fields, such as names, are omitted, as are `later` fields at their default. Tuples become lists,
-    and keys become strings. Equal canonical forms have equal results.
+    and keys become strings. Results depend on the canonical form alone.
 
     Raises:
         TypeError: The value contains an object that is neither JSON data nor of the representation.

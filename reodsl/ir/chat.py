@@ -64,7 +64,8 @@ class Turn:
 def find_turn(text: str) -> Turn | None:
     """Return the first turn of a user in a text that has the marks of a known chat format.
 
-    A format is found by the mark that begins a turn, or else by a mark that ends it, which several formats share.
+    A format is found by the mark that begins a turn, or else by the mark that ends a turn, which several formats share.
+    A format whose marks are ordinary words, such as `USER:`, needs the marks at the beginning and at the end.
 
     Args:
         text: The text, such as a question of a data set.

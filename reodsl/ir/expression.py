@@ -420,7 +420,7 @@ class TokenRun(Node):
 
     @property
     def of_any(self) -> TokenRun:
-        """Return the same statistic of the response `y`, a key that statistics of other responses share."""
+        """Return this statistic with its response renamed to `y`, so that it is computed once for all names."""
 
         def rename(node: Node) -> Node | None:
             """Return a node of this response as a node of `y`; None for another node."""

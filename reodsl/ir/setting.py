@@ -239,7 +239,7 @@ def flatten(cls: type) -> Any:
 
 
 def _is_model(value: Any) -> bool:
-    """Return whether a value is of the representation, or a tuple with such a value; a spec cannot write it."""
+    """Return whether a value is an object of the representation, or a tuple with such an object."""
     return hasattr(value, "model_fields") or (isinstance(value, tuple) and any(map(_is_model, value)))
 
 

@@ -234,9 +234,12 @@ def _name_lets(value: Any, names: Mapping[str, str]) -> Any:
 
 
 def _find_first(path: tuple[str, ...], old: Any, new: Any) -> tuple[str, ...]:
-    """Return the path of the first difference inside two objects, whose line is more exact than that of the objects.
+    """Return the path of the first value that differs inside two JSON objects, to find its line in the spec.
 
-    For values that are not both objects this is `path`.
+    Args:
+        path: The path of the two values; it is returned unless both are objects.
+        old: The old value.
+        new: The new value.
     """
     if not (isinstance(old, Mapping) and isinstance(new, Mapping)):
         return path

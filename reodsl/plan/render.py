@@ -189,7 +189,7 @@ def to_text(
 def to_markdown(
     plan: Plan, path: str, everything: bool = False, now: datetime | None = None, prices: Prices | None = None
 ) -> str:
-    """Return the plan as Markdown, in which names of the spec are escaped; the arguments are those of `to_text`.
+    """Return the plan as Markdown, in which names of the spec are not read as markup.
 
     Args:
         plan: The plan.

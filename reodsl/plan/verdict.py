@@ -429,5 +429,5 @@ def _describe_changes(task: Task, old: Mapping[str, Any], new: Mapping[str, Any]
 
 
 def _refuse(task: Task, reason: str, remedy: str) -> Problem:
-    """Return the E0956 that says why no result can be accepted for a task, and what to do."""
+    """Return error E0956: why no result can be accepted for a task, and what to do instead."""
     return problem("E0956", f"no result can be accepted for `{task.id}`: {reason}", help=remedy)

@@ -258,10 +258,10 @@ def test_a_change_of_one_experiment_is_not_told_to_name_it() -> None:
     found = compile_file(spec, amends={"dpo_shortest.entropy": "0.01"}).diagnostics
     (wrong,) = [each for each in found if each.severity == "error"]
     assert wrong.code == "E0521"
-    assert wrong.help == "leave it out: `dpo_shortest` has no use for it, and only ppo has `entropy`"
+    assert wrong.help == "leave it out: `dpo_shortest` does not use it, and only ppo has `entropy`"
     of_all = compile_file(spec, amends={"entropy": "0.01"}).diagnostics
     assert [each.help for each in of_all if each.severity == "error"] == [
-        "leave it out: only ppo has `entropy`, and nothing here trains by that"
+        "leave it out: only ppo has `entropy`, and no experiment here trains so"
     ]
 
 

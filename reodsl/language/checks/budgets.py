@@ -249,7 +249,7 @@ def check_grid(case: CheckedExperiment) -> Iterator[Diagnostic]:
 
 @case_check
 def check_grid_resolves(case: CheckedExperiment) -> Iterator[Diagnostic]:
-    """Report W0403 if training rewards budgets that the suite's grid is too coarse to resolve."""
+    """Report W0403 for budgets that training rewards and that the suite's grid is too coarse to resolve."""
     grid = sort_grid(case.suite)
     for stage in case.stages if grid else ():
         split = stage.reward.split if stage.reward is not None else None

@@ -82,7 +82,7 @@ class SettingView(NamedTuple):
 
     @property
     def is_given(self) -> bool:
-        """Return whether a file or the command line sets it, unlike a default of the language."""
+        """Return whether a file or the command line sets the setting; False for a default of the language."""
         return self.slot is not None and self.slot.span is not None
 
     @property
@@ -92,7 +92,7 @@ class SettingView(NamedTuple):
 
     @property
     def file(self) -> str:
-        """The file that sets it; empty for a default of the language."""
+        """The path of the file that sets the setting; empty for a default of the language."""
         return self.slot.span.path if self.slot is not None and self.slot.span is not None else ""
 
     @property
@@ -125,13 +125,21 @@ class SettingView(NamedTuple):
         return [Label(self.slot.span, text)] if self.slot is not None and self.slot.span is not None else []
 
     def error(self, code: str, message: str, text: str = "", *labels: Label, help: str) -> Diagnostic:
-        """Return an error about the setting, shown at its value with `text` beneath, and at further `labels`."""
+        """Return an error about the setting.
+
+        Args:
+            code: The code of the diagnostic.
+            message: What is wrong.
+            text: The text below the setting's value.
+            *labels: Further spans with texts.
+            help: What to write instead.
+        """
         return error(code, message, self.span, text, labels=labels, help=help)
 
     def warning(
         self, code: str, message: str, text: str = "", *labels: Label, help: str, notes: Sequence[str] = ()
     ) -> Diagnostic:
-        """Return a warning about the setting, shown at its value with `text` beneath, and at further `labels`."""
+        """Return a warning about the setting; the arguments are those of `error`, and `notes` are further lines."""
         return warning(code, message, self.span, text, labels=labels, help=help, notes=notes)
 
 
@@ -236,7 +244,7 @@ class CheckedExperiment:
         return Settings(self.suite)
 
     def cluster(self, record: Record) -> Record | None:
-        """Return the cluster that a record, such as a stage or suite, names, or else the cluster of the study."""
+        """Return the cluster that a record, such as a stage, names; without a name, the cluster of the study."""
         return record.sub("cluster") or (self.study.sub("cluster") if self.study is not None else None)
 
 
@@ -359,7 +367,7 @@ def strip_names(record: Record | None) -> object:
 
 
 def means_same(a: object, b: object) -> bool:
-    """Return whether two records have equal settings whatever their names, or two other values are equal."""
+    """Return whether two records have equal settings, whatever their names are; other values must be equal."""
     if a is b:
         return True
     first, second = (strip_names(item) if isinstance(item, Record) else item for item in (a, b))

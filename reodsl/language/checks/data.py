@@ -65,7 +65,7 @@ def check_data(program: Program) -> Iterator[Diagnostic]:
 
 
 def _check_hub(source: Record) -> Iterator[Diagnostic]:
-    """Report E0521 for each setting of `hub(…)` that only data sets have, if it is the source of a model."""
+    """Report E0521 for each setting of a model's `hub(…)` source that only data sets have, such as `split`."""
     for setting in (Settings(source)[name] for name in _HUB_DATA):
         if setting.is_given:
             yield setting.error(
@@ -138,7 +138,14 @@ def _check_tokenizer(tokenizer: Record) -> Iterator[Diagnostic]:
 
 
 def _report_misfit(record: Record, name: str, message: str, hint: str) -> Diagnostic:
-    """Return the E0720 at the setting `name` of a task or tokenizer, with what is wrong and what to write."""
+    """Return error E0720 about a setting of a task or a tokenizer.
+
+    Args:
+        record: The task or the tokenizer.
+        name: The name of the setting.
+        message: What is wrong with the setting.
+        hint: What to write instead.
+    """
     message = f"the {record.kind} `{record.name}` does not fit together: {message}"
     return Settings(record)[name].error("E0720", message, help=hint)
 
@@ -183,7 +190,10 @@ def _find_origin(ctx: Context, source: Record) -> str:
 
 
 def _write_origin(source: Record) -> str:
-    """Return a source's kind and settings as a text, without settings that leave the set of questions alike."""
+    """Return a source's kind and settings as text, without settings such as `count` and `seed`.
+
+    Two generated sources that differ only in these may have questions in common.
+    """
     ignored = ("count", "seed", "columns", "traces") if source.kind == "generated" else ("columns",)
     fields = {name: slot for name, slot in source.fields.items() if name not in ignored}
     return repr((source.kind, strip_names(Record(source.kind, fields, source.span))))

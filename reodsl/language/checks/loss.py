@@ -271,7 +271,6 @@ def check_cancelled_factors(case: CheckedExperiment, stage: CheckedStage) -> Ite
     lets, names = {let.name: let.value for let in typed.lets}, let_names(typed.lets)
     # A reward that is the same for all responses is reported as W0301.
     earned = [(value.data, span) for value, span in typed.values if varies(value.data, lets)]
-
     products: list[tuple[Expression | float, Span, bool]]
     products = [(data, span, not grouped) for data, span in earned if grouped or has_one_value]
     products += [(term.weight, span, True) for term in typed.parts for _, span in earned if has_one_value]

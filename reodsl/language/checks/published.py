@@ -160,7 +160,7 @@ def check_published(table: Composite) -> Iterator[Diagnostic]:
     """Check the rows of a published table.
 
     Report E0612 for a measure that has more or fewer numbers than the table has benchmarks, and for changes of
-    REG if the table names no row, or a missing row, that they are relative to.
+    REG in a table whose `relative_to` is missing or names a missing row.
     """
     benchmarks, base = table.data("benchmarks"), table.data("relative_to")
     names = [row.name for row in table.parts]
@@ -180,7 +180,14 @@ def check_published(table: Composite) -> Iterator[Diagnostic]:
 
 
 def _report_misfit(record: Record, name: str, message: str, hint: str) -> Diagnostic:
-    """Return the E0612 at the setting `name` of a published table or its row, with what is wrong and what to write."""
+    """Return error E0612 about a setting of a published table or of a row.
+
+    Args:
+        record: The table or the row.
+        name: The name of the setting.
+        message: What is wrong with the setting.
+        hint: What to write instead.
+    """
     noun = "row" if record.kind == "row" else "published table"
     return Settings(record)[name].error(
         "E0612", f"the {noun} `{record.name}` does not fit: {message}", help=hint

@@ -68,7 +68,7 @@ def check_group(case: CheckedExperiment, stage: CheckedStage) -> Iterator[Diagno
 
 @ppo_check
 def check_forced(case: CheckedExperiment, stage: CheckedStage) -> Iterator[Diagnostic]:
-    """Report E0504 if a reward forces answers at cuts and the stage has no `forcing`, the text that does so."""
+    """Report E0504 if a reward forces answers at cuts and the stage has no `forcing`, the text to force them with."""
     forces = stage.formula.uses & {"forced", "truth"}
     if forces and stage.record.sub("forcing") is None and "forcing" not in stage.record.invalid:
         yield stage["reward"].error(
@@ -248,10 +248,10 @@ def list_conditions(wordings: list[Record]) -> list[TypedCondition]:
 
 @ppo_check
 def check_chosen_wordings(case: CheckedExperiment, stage: CheckedStage) -> Iterator[Diagnostic]:
-    """Check wordings that are chosen by the question: the first is used whose `when` and `share` fit.
+    """Check the `when` and `share` of a stage's wordings, by which each question uses the first wording that fits.
 
-    Report E0511 for wordings or questions that are never chosen, and for `wordings_per`, which has no effect.
-    Report E0521 for a share of 100%, which chooses nothing.
+    Report E0511 for a wording that no question uses, for questions without a wording, and for `wordings_per`, which
+    has no effect beside them. Report E0521 for a share of 100%, which selects nothing.
     """
     wordings = list_wordings(stage.record.sub("rollout"))
     if not any(map(is_selective, wordings)):
@@ -356,7 +356,7 @@ def check_read_wordings(case: CheckedExperiment, stage: CheckedStage) -> Iterato
     if "prefix" in uses and not any(wording.data("prefix") for wording in wordings):
         yield reward.error(
             "E0511",
-            "a part of the reward is earned by the tokens of a prefix, and no response begins with one",
+            "a part of the reward is earned by the tokens of a prefix, and no response begins with a prefix",
             "has a part `on: prefix`",
             help='declare `wording no_think { prefix = "</think>" }`, and add `wordings = [no_think]` to `rollout`',
         )
@@ -489,7 +489,7 @@ def check_suite_wordings(case: CheckedExperiment) -> Iterator[Diagnostic]:
 
 
 def _check_suite_reference(suite: Settings, conditions: list[TypedCondition]) -> Iterator[Diagnostic]:
-    """Report E0505 if a `when` reads the reference model's responses, and the suite does not sample them.
+    """Report E0505 if a `when` reads responses of the reference model, which the suite does not sample.
 
     Args:
         suite: The settings of the suite, which needs `reference` and `reference_samples`.

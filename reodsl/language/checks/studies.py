@@ -238,7 +238,6 @@ def check_score(owner: Record, suites: Sequence[tuple[str, Record]]) -> Iterator
     else:
         end = max(against.data("budgets"))
     yield from check_against(owner, against)
-
     limits = [
         (end, f"the frontier `{against.name}` ends at", ends.label(f"ends at {end} tokens"), "frontier")
     ]
@@ -366,7 +365,6 @@ def _check_measured(name: str, nodes: Sequence[Node], suite: Record, span: Span)
         message = f"`{name}` cuts at {missing[0]:g} tokens, and the grid of `{suite.name}` has no such budget"
         closest = min(grid, key=lambda budget: abs(budget - missing[0]))
         return error("E0609", message, span, help=f"cut at a budget of the grid, such as {closest} tokens")
-
     draws = [
         float(node.field.partition("@")[2])
         for node in nodes
@@ -642,7 +640,7 @@ def check_clusters(ctx: Context, study: DeclaredStudy) -> Iterator[Diagnostic]:
 
 @study_check
 def check_unused_clusters(case: CheckedStudy) -> Iterator[Diagnostic]:
-    """Report W0520 for each arm whose `cluster` nothing runs on.
+    """Report W0520 for each arm whose `cluster` has no effect in the study.
 
     A study without a cluster runs on this machine, and a study evaluates arms on its own cluster only.
     """
@@ -667,7 +665,7 @@ def check_unused_clusters(case: CheckedStudy) -> Iterator[Diagnostic]:
 
 
 def _report_local(study: Record, experiments: list[Record]) -> Diagnostic:
-    """Return the W0520 for a study that names no cluster although its experiments do."""
+    """Return warning W0520 about a study that names no cluster although `experiments` name clusters."""
     first = experiments[0].fields["cluster"].value
     more = f" and {len(experiments) - 1} more" if len(experiments) > 1 else ""
     labels = [Settings(experiment)["cluster"].label("has no effect here") for experiment in experiments[:3]]
@@ -955,7 +953,7 @@ def _count_stage(stage: Record) -> tuple[int, float, int, int] | None:
 
 
 def check_runnable(ctx: Context, record: Record) -> tuple[Diagnostic, ...]:
-    """Return the errors that keep a study or an experiment from running, though its settings are right.
+    """Return the errors that only prevent a run of a study or an experiment: it may be complete as a parent of others.
 
     These are a missing suite (E0304), and experiments that do not fit on the study's cluster (E0615).
     """
@@ -967,7 +965,7 @@ def check_runnable(ctx: Context, record: Record) -> tuple[Diagnostic, ...]:
 
 
 def _report_no_suite(record: Record, arms: Sequence[Record]) -> Diagnostic:
-    """Return the E0304 for an experiment without a suite, or for a study with arms that have no suite."""
+    """Return error E0304 about an experiment without a suite, or about a study with `arms` that have no suite."""
     meaning = "how its arms are evaluated" if arms else "how the checkpoint is evaluated"
     return error(
         "E0304",

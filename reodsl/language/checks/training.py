@@ -67,10 +67,10 @@ def _name_experiments(case: CheckedExperiment, path: str, name: str, methods: tu
     target, verb = path.split()[-1], "have" if len(methods) > 1 else "has"
     if target.split(".")[0] == case.name:
         return (
-            f"leave it out: `{case.name}` has no use for it, and only {' and '.join(methods)} {verb} `{name}`"
+            f"leave it out: `{case.name}` does not use it, and only {' and '.join(methods)} {verb} `{name}`"
         )
     if not case.file_methods & set(methods):
-        return f"leave it out: only {' and '.join(methods)} {verb} `{name}`, and nothing here trains by that"
+        return f"leave it out: only {' and '.join(methods)} {verb} `{name}`, and no experiment here trains so"
     return f"name the experiments that it is for: `--amend NAME.{target}=…`"
 
 
@@ -92,7 +92,7 @@ def _suggest_block(name: str, setting_method: str, method: str) -> str:
 
 @stage_check
 def check_muon(case: CheckedExperiment, stage: CheckedStage) -> Iterator[Diagnostic]:
-    """Report E0507 if the optimizer Muon lacks an optimizer for other parameters, or meets adapters or the host.
+    """Report E0507 for the optimizer Muon without settings for other parameters, with adapters, or on the host.
 
     Muon updates matrices only: `rest` sets the optimizer of embeddings, norms and biases.
     """
@@ -143,7 +143,7 @@ def check_plateau(case: CheckedExperiment, stage: CheckedStage) -> Iterator[Diag
 
 @stage_check
 def check_warmup(case: CheckedExperiment, stage: CheckedStage) -> Iterator[Diagnostic]:
-    """Report W0523 for a warm-up of the learning rate that fills the stage, ends after it, or has no step."""
+    """Report W0523 for a warm-up of the learning rate that is as long as the stage, longer, or shorter than a step."""
     warmup, steps = stage["optim.warmup"], stage["steps"]
     if not warmup.is_given or warmup.file.startswith(LIBRARY_PATH) or not warmup.number:
         return
@@ -429,7 +429,7 @@ def _write_half(longest: SettingView) -> str:
 
 
 def _check_cuts(stage: CheckedStage) -> Iterator[Diagnostic]:
-    """Check `rollout { cut_at }`, which also trains on each complete response cut at given shares of its thinking.
+    """Check `rollout { cut_at }`, by which each complete response is also cut at given shares of its tokens.
 
     Report E0538 if there is no `solution` to continue cut responses with, if the number of rollouts is not a
     multiple of complete and cut responses, or if responses to a question have different wordings.

@@ -171,6 +171,7 @@ def type_measure(
     """
 
     def read() -> TypedMeasure:
+        """Type the lines of the measure, or raise `NoValue` if it is wrong."""
         env, scope = make_environment(ctx, record, Names(responses={}), symbolic=symbolic, span=span)
         body = FormulaScope(ctx, scope, env, is_measure=True, track="")
         lets, values = list[NamedValue](), list[TypedExpr]()
@@ -670,6 +671,12 @@ def _type_part(body: FormulaScope, term: Term, values: list[tuple[TypedExpr, Spa
     """Return a typed part of a reward: what `z(…)` normalises, its weight, and the tokens that earn it.
 
     The weight must be equal for all responses to a question, since it multiplies normalised numbers.
+
+    Args:
+        body: The names and facts of the reward.
+        term: The term of the sum, such as `0.5 * z(len(y) / 100 tokens, on: thinking)`.
+        values: The list to which the normalised expression is appended, with its span.
+        lets: The `let`s of the reward, by name.
 
     Raises:
         NoValue: The part is wrong, which was reported.

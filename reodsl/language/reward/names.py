@@ -54,13 +54,13 @@ class ValueRange(NamedTuple):
         return self.low > self.high or (self.low == self.high == 0 and not self.may_be_zero)
 
     def intersect(self, other: ValueRange) -> ValueRange:
-        """Return the values that are in both ranges: two conditions hold."""
+        """Return the range of the values that are in both ranges, for two conditions that both hold."""
         return ValueRange(
             max(self.low, other.low), min(self.high, other.high), self.may_be_zero and other.may_be_zero
         )
 
     def unite(self, other: ValueRange) -> ValueRange:
-        """Return the smallest range with the values of both ranges: one of two conditions holds."""
+        """Return the smallest range that contains both ranges, for two conditions of which one holds."""
         return ValueRange(
             min(self.low, other.low), max(self.high, other.high), self.may_be_zero or other.may_be_zero
         )
@@ -403,7 +403,7 @@ def fail(
 
 
 def bracket(text: str) -> str:
-    """Return the text of an operand, in parentheses if it needs them: names, numbers and calls do not."""
+    """Return the text of an operand, with parentheses added unless it is a name, a number or a call."""
     head = re.match(r"[\w.]*", text)
     tail = text[head.end() :] if head is not None else text
     depth = 0

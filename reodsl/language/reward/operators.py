@@ -125,7 +125,10 @@ def _contradict(a: Facts, b: Facts) -> bool:
 
 
 def _make_range(op: str, limit: float) -> ValueRange:
-    """Return the values x for which `x op limit` holds."""
+    """Return a range that contains all values x for which `x op limit` holds.
+
+    For `!=` the range excludes only 0, if 0 is the limit.
+    """
     match op:
         case "!=":
             return ValueRange(may_be_zero=limit != 0)
@@ -334,7 +337,7 @@ def _is_share(count: Expression, total: Expression) -> bool:
 
 
 def _split_conjuncts(test: Expression | None) -> set[Expression]:
-    """Return the conditions that a condition joins by `and`; itself if there is no `and`, none for None."""
+    """Return the set of conditions that `and` joins into a condition; only `test` without `and`, empty for None."""
     if isinstance(test, Infix) and test.fn == "and":
         return _split_conjuncts(test.left) | _split_conjuncts(test.right)
     return set() if test is None else {test}

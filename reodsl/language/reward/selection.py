@@ -316,7 +316,7 @@ def type_question_condition(ctx: Context, expr: tree.Expr, scope: Scope) -> Valu
     )
     if body.uses - {"ref", "given", "thinking"} or of_group or of_response:
         hint = "run over the reference model's responses, `mean(len(z) for z in ref)`, or read the question: `x.level`"
-        fail(body, "E0301", "a wording is chosen before the question is answered in it", expr, hint)
+        fail(body, "E0301", "a wording is chosen before the question is answered", expr, hint)
     if not body.uses:
         hint = "compare a number of the question: `x.level > 3`, or `mean(len(z) for z in ref) < 1K tokens`"
         fail(body, "E0511", "this condition is the same for every question", expr, hint)

@@ -1192,9 +1192,10 @@ def _find_source(body: FormulaScope, over: tree.Expr) -> Source | None:
 
 
 def _refuse_history(body: FormulaScope, expr: tree.Expr) -> None:
-    """Report E0301 for a use of `history` that is misspelled, or in a formula without earlier responses.
+    """Report E0301 if an expression is `history` or a call of it, which the caller found to be wrong here.
 
-    Other expressions are not reported.
+    The form may be wrong (`history(x)` is right), or the formula may have no earlier responses to a question. Another
+    expression is not reported.
 
     Raises:
         NoValue: The expression was reported.
