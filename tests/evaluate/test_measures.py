@@ -313,7 +313,7 @@ def test_a_column_keeps_its_call_and_its_arguments(study: Callable[..., Study]) 
             "let a = mean(len(z) for z in base)\n mean(correct(z) for z in arm if len(z) < a, empty: 0)",
             "another mean",
         ),
-        ("mean(correct(z[:4 tokens]) for z in arm)", "whole, and not cut"),
+        ("mean(correct(z[:4 tokens]) for z in arm)", "only complete responses of a measure"),
         (
             "mean(correct(answer(z[:len(z) / 2])) for z in arm)",
             "E0301 an evaluation forces answers only at budgets",
@@ -343,7 +343,7 @@ def test_what_a_measure_cannot_be_is_said_where_it_stands(
         ("pass_at(8)", ("\0", ""), "`pass_at` needs 8 responses to a question, and `small` samples 4"),
         ("aes", (", relative_to: base", ""), "the study names no baseline"),
         ("per_1k", ("rows = arms", "rows = arms, subset = balanced"), "all questions"),
-        ("length(2)", ("measure brief(", "measure length("), "a column of every table"),
+        ("length(2)", ("measure brief(", "measure length("), "the name of a built-in column"),
         (
             "first_right",
             ("grid = [0 tokens, 4 tokens, 8 tokens, 16 tokens, 32 tokens]", "grid = [0 tokens]"),

@@ -86,7 +86,7 @@ NAMED = re.compile("`([^`]+)`")
 def constant(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
     """Count the expressions of rewards that have one value alone, though they are of what moves."""
     still: Counter[str] = Counter()
-    typed = typing._type
+    typed = typing._type_node
 
     def noted(body: FormulaScope, expr: tree.Expr) -> TypedExpr:
         value = typed(body, expr)
@@ -95,7 +95,7 @@ def constant(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
             still[expr.span.path] += 1
         return value
 
-    monkeypatch.setattr(typing, "_type", noted)
+    monkeypatch.setattr(typing, "_type_node", noted)
     return still
 
 
