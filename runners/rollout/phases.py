@@ -215,13 +215,13 @@ def force(
     span_cuts: list[list[int]] = []
     owners: list[tuple[int, int]] = []
     for index, (request, response, row) in enumerate(zip(requests, responses, cuts, strict=True)):
-        for start, cut_range, before in _spans(response):
+        for start, cut_range, prefix in _spans(response):
             inside = [cut - start for cut in row if cut in cut_range]
             if inside:
                 tokens = response.tokens[start : cut_range.stop]
                 owners.append((index, start))
                 prefixes.append(
-                    Request((*request.prompt, *before), request.seed, request.num_sampled + start)
+                    Request((*request.prompt, *prefix), request.seed, request.num_sampled + start)
                 )
                 spans.append(Generation(tokens, NO_NUMBERS, NO_NUMBERS, "stop", response.weight_versions))
                 span_cuts.append(inside)
@@ -246,6 +246,6 @@ def _spans(response: Generation) -> Iterator[tuple[int, range, tuple[int, ...]]]
     ends = [*(inserted.after for inserted in response.inserted), len(response.tokens)]
     yield 0, range(ends[0]), ()
     for inserted, end in zip(response.inserted, ends[1:], strict=True):
-        start, before = inserted.after, response.sequence(inserted.after)
-        yield start, range(start, min(start + 1, end)), before
-        yield start, range(start + 1, end), (*before, *inserted.tokens)
+        start, prefix = inserted.after, response.sequence(inserted.after)
+        yield start, range(start, min(start + 1, end)), prefix
+        yield start, range(start + 1, end), (*prefix, *inserted.tokens)

@@ -154,9 +154,9 @@ def score(graded: GradedStep, method: Ppo, user_function: AdvantageFunction | No
     """
     inputs, length = graded.inputs, graded.inputs.length
     rewards = vectorise(method.reward, inputs, graded.forced.look_up, graded.unforced_verdicts.look_up)
-    unpaid = [any(reason.startswith(REWARD) for reason in reasons) for reasons in graded.unsettled]
-    if any(unpaid):
-        failed = np.reshape(unpaid, (*length.shape, 1))
+    has_failed = [any(reason.startswith(REWARD) for reason in reasons) for reasons in graded.unsettled]
+    if any(has_failed):
+        failed = np.reshape(has_failed, (*length.shape, 1))
         if method.reward.parts:
             # Only the parts' values are rewards; computed weights of parts follow them.
             failed = failed & (np.arange(rewards.shape[2]) < len(method.reward.parts))

@@ -41,7 +41,9 @@ def ask_models(
 ) -> dict[TokenRun, Callable[..., Floats]]:
     """Compute statistics over the tokens of responses, or of reference answers, at cuts of each response.
 
-    A statistic is an expression of a reward, e.g. the mean of `logp(…)` over the first n tokens of a response.
+    A statistic is an expression of a reward, e.g. the mean of `logp(…)` over the first n tokens of a response. It reads
+    named values of each token; a name with the ending `UNDER` means a value under the teacher, other names mean values
+    under the policy.
 
     Args:
         cuts_of: For each statistic, the cuts of each response in tokens.
