@@ -223,7 +223,7 @@ WRONG = {
     "\n    return tokens.logprobs.tolist()": r"it gave list, and not torch.float32 of shape \[8\]",
     "\n    return tokens.responses": "it gave torch.int64",
     "\n    return -tokens.logprobs * (tokens.advantages - tokens.advantages.mean())": "by themselves, and",
-    "\n    return tokens.logprobs * torch.rand(8 if len(tokens.old) == 8 else 1)": "with no chance",
+    "\n    return tokens.logprobs * torch.rand(8 if len(tokens.old) == 8 else 1)": "without random numbers",
     "\n    x = tokens.logprobs\n    return x * tokens.nothing": "AttributeError: 'Tokens' object has no",
     "\n    x = tokens.logprobs.exp()\n    y = x * 1\n    x.add_(1)\n    return y": "RuntimeError: .*inplace",
     "\n    return tokens.logprobs.to_sparse()": "torch.sparse_coo on cpu",
