@@ -275,6 +275,5 @@ def accept_command(
     click.echo(f"accepted {acceptance.task}: the result {acceptance.result[:8]} is used, although")
     for change in acceptance.changes:
         click.echo(f"  {change}")
-    work = [item for item in ready.plan().items if item.verdict != "reuse"]
-    count = len(work)
+    count = sum(item.verdict != "reuse" for item in ready.plan().items)
     click.echo(f"{plural(count, 'task')} left to run" if count else "Nothing is left to run.")

@@ -280,8 +280,7 @@ def _describe_outcome(ready: Ready, plan: Plan, outcome: RunOutcome, doubts: Dou
             status = "blocked"
         else:
             status = "reused" if task.id in reused and task.id not in results.rebuilt else "done"
-        key = results.keys.get(task.id)
-        tasks.append({"id": task.id, "kind": task.kind, "status": status, "key": key})
+        tasks.append({"id": task.id, "kind": task.kind, "status": status, "key": results.keys.get(task.id)})
     return {
         "study": ready.spec.study.name,
         "spec": plan.digest,

@@ -243,8 +243,7 @@ def _read_tasks(path: Path) -> dict[str, str]:
     Returns:
         Keys of results by task; a line that was cut off is left out.
     """
-    pairs = (line.partition(" ") for line in read_lines(path))
-    return {task: key for key, _, task in pairs if task}
+    return {task: key for key, _, task in (line.partition(" ") for line in read_lines(path)) if task}
 
 
 def previous(study: str, task_id: str, runs: tuple[RunRecord, ...]) -> str | None:

@@ -266,8 +266,7 @@ class Store:
                     files[entry.relative_to(out).as_posix()] = (entry.stat().st_size, hash_plain(entry))
             if not files or {MATERIAL, MANIFEST} & files.keys():
                 raise self._refuse("no files" if not files else f"a file named {MATERIAL} or {MANIFEST}")
-            created = datetime.now(UTC).isoformat(timespec="seconds")
-            manifest = Manifest(key, files, created, dict(origin))
+            manifest = Manifest(key, files, datetime.now(UTC).isoformat(timespec="seconds"), dict(origin))
             (out / MATERIAL).write_bytes(json_bytes(dict(material)))
             (out / MANIFEST).write_bytes(json_bytes(manifest_json(manifest)))
             for entry in walk(out):

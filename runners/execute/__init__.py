@@ -20,40 +20,43 @@ __all__ = ["execute"]
 
 
 def execute(run: Execution) -> RunResults:
-    """Do every task of the graph that has no result in the store; Ray starts only when a task has none.
+    """Run every task of a graph whose result is not in the store, in this process or on Ray.
+
+    Ray starts only if a task has to run. An interruption ends the running tasks and is raised again; the tasks continue
+    from their work folders in the next run.
 
     Args:
-        run: graph, store, runners, machine and the function that hears of events.
+        run: graph, store, runners, machine and the function that receives events.
 
     Returns:
         Keys of the results, failures and blocked tasks, by task id.
 
     Raises:
         Problem: Ray does not start (E0962), or its nodes do not see the store or have another reodsl (E0977).
-
-    An interruption ends the running tasks and is passed on; their finished work stays in their work folders.
     """
 
     def start() -> Backend:
+        """Start this process or Ray as the backend, when the first task has to run."""
         if run.machine.local:
             return Local(run.emit)
         from runners.execute.cluster import RayCluster
         from runners.execute.rehearsal import perform_and_note
 
-        root, rehearses = run.store.root.resolve(), run.machine.notes is not None
+        root, is_rehearsal = run.store.root.resolve(), run.machine.notes is not None
         clusters = [task.cluster for task in run.graph.tasks if task.cluster is not None]
         return RayCluster(
             run.machine.address,
             root,
             run.emit,
-            perform_and_note if rehearses else perform_order,
-            declared_nodes(clusters) if rehearses and run.machine.declares else (),
+            perform_and_note if is_rehearsal else perform_order,
+            declared_nodes(clusters) if is_rehearsal and run.machine.declares else (),
         )
 
     local_gpus = gpus()
 
     def resources(task: Task) -> Resources:
-        # Where the GPUs are another machine's or nobody's, this one does not see them.
+        """Return a task's share of the machines; a rehearsal reserves GPUs that are only declared, and uses processors."""
+        # GPUs of another machine, or GPUs that are only declared, are not visible here.
         notes, placed = run.machine.notes, task.cluster is not None
         device = "cuda" if local_gpus or (placed and (run.machine.address or notes is not None)) else "cpu"
         share = resources_of(task.kind, task.cluster, device, engine_of(task))
@@ -65,15 +68,15 @@ def execute(run: Execution) -> RunResults:
 
 
 class Local:
-    """This process as a backend, for debugging and for machines where Ray is too heavy.
+    """The backend of this process, for debugging and for machines that are too small for Ray.
 
-    It has one slot: an order is done when its outcome is waited for.
+    It runs one order at a time, in `wait`.
     """
 
     slots = 1
 
     def __init__(self, emit: Callable[[Event], None]) -> None:
-        """Prepare; `emit` hears of progress."""
+        """Set the environment of numerical libraries; `emit` receives events of progress."""
         for name, value in ENVIRONMENT.items():
             os.environ.setdefault(name, value)
         self.emit = emit
@@ -81,14 +84,17 @@ class Local:
         self.serves = False
 
     def submit(self, order: Order) -> None:
-        """Take the next order."""
+        """Store the next order, which `wait` runs."""
         self.order = order
 
     def wait(self, timeout: float) -> list[tuple[str, Outcome]]:
-        """Do the submitted order; without an order, sleep for `timeout` seconds.
+        """Run the submitted order to its end; without an order, sleep for `timeout` seconds.
+
+        Args:
+            timeout: Seconds to sleep without an order.
 
         Returns:
-            The order's task id with its outcome, or nothing.
+            (task id, outcome) of the order, or an empty list.
         """
         if self.order is None:
             time.sleep(timeout)
@@ -101,7 +107,7 @@ class Local:
         return [(name, perform_order(order, lambda progress: self.emit(Event("progress", name, progress))))]
 
     def stop(self) -> None:
-        """End the servers that stayed for a next task."""
+        """End the SGLang servers that were kept running between tasks."""
         if self.serves:
             from runners.engine.sglang import hosts
 
@@ -109,7 +115,7 @@ class Local:
             self.serves = False
 
     def _prepare(self, order: Order) -> None:
-        """Let servers stay between tasks, but not on GPUs where the next has no use for them and wants their memory."""
+        """Keep SGLang's servers running for an order that uses them, or end them for an order that needs their GPUs."""
         if order.resources.engine == "sglang":
             from runners.engine.sglang import hosts
 

@@ -1,4 +1,4 @@
-"""Check what this machine lacks for the tasks about to run, and say how to get it."""
+"""Check what a machine or cluster lacks for the tasks that are about to run, and say how to get it."""
 
 from __future__ import annotations
 
@@ -51,6 +51,7 @@ from runners.sandbox.workers import PROGRAMS, cannot_confine
 CUDA_BUILD = (
     "install a build of torch that fits the driver: pip install 'reodsl[run]' -c constraints/cuda.txt"
 )
+# Packages that the process of a task imports, by the kind of the task.
 _NEEDS: dict[Kind, tuple[str, ...]] = {
     "model": ("torch", "transformers"),
     "data": ("polars",),
@@ -65,49 +66,49 @@ _DEVICES = Path("/dev")
 
 
 def check(tasks: tuple[Task, ...], spec: Spec, folder: Path, machine: Machine) -> tuple[Diagnostic, ...]:
-    """Return each missing package, device, weight file and data source once; nothing is started.
+    """Return diagnostics on missing packages, devices, weights and data, without repetition and without starting anything.
 
     Args:
-        tasks: tasks that are about to run.
-        spec: the spec that they come from, whose lines diagnostics name.
-        folder: the folder where the spec's relative paths start.
-        machine: the machine or cluster of the run.
+        tasks: Tasks that are about to run.
+        spec: Spec of the tasks, whose lines the diagnostics name.
+        folder: The spec's folder, where relative paths start.
+        machine: The machine or cluster of the run.
     """
     lacks = [
-        *_packages(tasks, machine),
-        *_engines(tasks, machine),
-        *_devices(tasks, spec.study.cluster, machine),
-        *_precisions(tasks, machine),
-        *_products(tasks, machine),
-        *_weights(tasks, folder),
-        *_teachers(spec, folder),
-        *_confines(tasks, machine),
-        *_own_code(tasks, folder),
+        *_check_packages(tasks, machine),
+        *_check_engines(tasks, machine),
+        *_check_devices(tasks, spec.study.cluster, machine),
+        *_check_precisions(tasks, machine),
+        *_check_products(tasks, machine),
+        *_check_models(tasks, folder),
+        *_check_teachers(spec, folder),
+        *_check_sandbox(tasks, machine),
+        *_check_own_code(tasks, folder),
         *questions(tasks, spec, folder),
-        *_prompts(tasks, spec, folder),
-        *_results(spec, folder),
+        *_check_prompts(tasks, spec, folder),
+        *_check_results(spec, folder),
     ]
     return tuple(dict.fromkeys(lacks))
 
 
 def gpus() -> int:
-    """Return how many NVIDIA devices here torch can use, without importing it: none if it was built without CUDA."""
+    """Return the number of NVIDIA GPUs that torch can use here, without importing torch: 0 if it was built without CUDA."""
     return shown_gpus() if built_for_cuda() else 0
 
 
 def shown_gpus() -> int:
-    """Return how many NVIDIA devices of this machine CUDA_VISIBLE_DEVICES shows, whether or not torch can use them."""
+    """Return the number of NVIDIA GPUs of this machine that CUDA_VISIBLE_DEVICES shows, usable by torch or not."""
     count = sum(path.name[6:].isdigit() for path in _DEVICES.glob("nvidia*"))
     visible = os.environ.get("CUDA_VISIBLE_DEVICES")
     if visible is None or not count:
         return count
-    # As CUDA reads it: the list ends at the first device that there is not.
+    # CUDA ignores the list from the first entry on that is no device.
     names = [name.strip() for name in visible.split(",")]
     return len(list(takewhile(lambda d: d and (not d.lstrip("-").isdigit() or 0 <= int(d) < count), names)))
 
 
 def built_for_cuda() -> bool:
-    """Return whether the installed torch was built for CUDA, as its `version.py` says; True where nothing says otherwise."""
+    """Return whether the installed torch was built for CUDA, by its file `version.py`; True if the file does not tell."""
     spec = importlib.util.find_spec("torch")
     try:
         text = Path(spec.origin).with_name("version.py").read_text() if spec and spec.origin else ""
@@ -116,8 +117,8 @@ def built_for_cuda() -> bool:
     return re.search(r"^cuda\b[^=\n]*= *None", text, re.MULTILINE) is None
 
 
-def _packages(tasks: Iterable[Task], machine: Machine) -> Iterator[Diagnostic]:
-    """Report E0121 if a package that the tasks import is not installed."""
+def _check_packages(tasks: Iterable[Task], machine: Machine) -> Iterator[Diagnostic]:
+    """Yield E0121 if packages that the tasks import are not installed."""
     packages = {package for task in tasks for package in _NEEDS.get(task.kind, ())}
     if not machine.local and packages:
         packages.add("ray")
@@ -125,32 +126,32 @@ def _packages(tasks: Iterable[Task], machine: Machine) -> Iterator[Diagnostic]:
     if missing:
         yield error(
             "E0121",
-            f"{_list(missing)} {'is' if len(missing) == 1 else 'are'} not installed",
+            f"{_join_names(missing)} {'is' if len(missing) == 1 else 'are'} not installed",
             help="install what runs need with: pip install 'reodsl[run]'",
         )
 
 
-def _confines(tasks: Iterable[Task], machine: Machine) -> Iterator[Diagnostic]:
-    """Report E0742 if a package's or the user's code would read answers on this machine and nothing confines it."""
-    # Where the tasks are another machine's, its workers say it themselves.
+def _check_sandbox(tasks: Iterable[Task], machine: Machine) -> Iterator[Diagnostic]:
+    """Yield E0742 for each scorer of a package or of the user if this machine cannot run it in the sandbox."""
+    # On another machine, the workers check their sandbox themselves.
     missing = None if machine.address else lacking_means()
     if missing is None:
         return
-    for where in dict.fromkeys(name for task in tasks for name in _scorers(task.payload)):
+    for where in dict.fromkeys(name for task in tasks for name in _list_scorers(task.payload)):
         if where == PROGRAMS or not machine.without_sandbox:
             yield from cannot_confine(missing, where).diagnostics
 
 
-def _own_code(tasks: Iterable[Task], folder: Path) -> Iterator[Diagnostic]:
-    """Report E0743 if an existing file of the user lacks the function that a task calls, without running the file."""
+def _check_own_code(tasks: Iterable[Task], folder: Path) -> Iterator[Diagnostic]:
+    """Yield E0743 for each file of the user that lacks the function which a task calls; no file is run."""
     for setting, code in read_all((task.payload for task in tasks), folder)[0]:
         fault = source_problem(code, setting)
         if fault is not None:
             yield fault
 
 
-def _scorers(payload: Any) -> Iterator[str]:
-    """Yield the scorers and functions of a payload that need a sandbox."""
+def _list_scorers(payload: Any) -> Iterator[str]:
+    """Yield the names of the scorers and functions in a payload that must run in the sandbox."""
     for setting, block in parts(payload):
         if "package" in (block.get("verifier"), block.get("kind") == "chance" and block["of"]):
             yield "verifier `package`"
@@ -160,32 +161,38 @@ def _scorers(payload: Any) -> Iterator[str]:
             yield f"`{block['function']}`"
 
 
-def _engines(tasks: Iterable[Task], machine: Machine) -> Iterator[Diagnostic]:
-    """Report a missing SGLang if a task runs it on this machine, and E0971 if its releases find no GPU here."""
-    served = [task for task in tasks if engine_of(task) == "sglang"]
-    if machine.address or machine.notes is not None or not served:
+def _check_engines(tasks: Iterable[Task], machine: Machine) -> Iterator[Diagnostic]:
+    """Yield a diagnostic if tasks need SGLang on this machine, and it is missing, or E0971 if it has no GPU."""
+    served_tasks = [task for task in tasks if engine_of(task) == "sglang"]
+    if machine.address or machine.notes is not None or not served_tasks:
         return
     from runners.engine.sglang.settings import VARIABLE, missing
 
-    lack, alone = missing(), [task for task in served if task.cluster is None]
+    lack, tasks_here = missing(), [task for task in served_tasks if task.cluster is None]
     if lack is not None:
         yield lack
-    elif alone and not shown_gpus() and not os.environ.get(VARIABLE):
+    elif tasks_here and not shown_gpus() and not os.environ.get(VARIABLE):
         yield error(
             "E0971",
             "SGLang's releases need a GPU, and this machine has none",
-            where=alone[0].id,
-            help="write `engine = embedded`, which computes on processors, or name a Python whose SGLang does in "
-            + VARIABLE,
+            where=tasks_here[0].id,
+            help="write `engine = embedded`, which runs on processors, or set "
+            + f"{VARIABLE} to a Python whose SGLang runs on processors",
         )
 
 
-def _devices(tasks: Iterable[Task], study_cluster: Cluster | None, machine: Machine) -> Iterator[Diagnostic]:
-    """Report E0971 if machines have fewer GPUs than a cluster, or no room for a role of a task; W0971 for other GPUs.
+def _check_devices(
+    tasks: Iterable[Task], study_cluster: Cluster | None, machine: Machine
+) -> Iterator[Diagnostic]:
+    """Yield diagnostics on clusters that the machines cannot provide.
 
-    If the GPUs are enough, E0977 and W0977 say what servers lack on nodes.
+    E0971 says that there are too few GPUs, or that no node has room for a process of a task; W0971 that GPUs are of
+    another kind. If the GPUs are enough, E0977 and W0977 say what SGLang's servers lack on nodes.
 
-    `study_cluster` is the study's cluster; an experiment's own cluster is named by the first task that runs on it.
+    Args:
+        tasks: Tasks that are about to run.
+        study_cluster: The study's cluster; the message for another cluster names the first task that runs on it.
+        machine: The machine or cluster of the run.
     """
     tasks_of: dict[Cluster, dict[tuple[Kind, str], Task]] = {}
     for task in tasks:
@@ -195,49 +202,59 @@ def _devices(tasks: Iterable[Task], study_cluster: Cluster | None, machine: Mach
         if machine.address:
             from runners.execute.instance import report_unanswered
 
-            # Its room matters only to tasks that ask for GPUs.
             yield from report_unanswered(machine.address)
         return
     try:
-        nodes = declared_nodes(tasks_of) if machine.declares else _nodes(machine)
+        nodes = declared_nodes(tasks_of) if machine.declares else _list_nodes(machine)
     except Problem as caught:
         yield from caught.diagnostics
         return
     for cluster, kinds in sorted(tasks_of.items(), key=lambda cluster_kinds: -gpus_of(cluster_kinds[0])):
         where = f"cluster `{cluster.name}`" if cluster.name else None
         subject = "the spec" if cluster == study_cluster else next(iter(kinds.values())).id
-        few = _too_few(f"{subject} runs on {label_cluster(cluster)}", gpus_of(cluster), nodes, machine, where)
-        if few is not None:
-            # Too little for the widest: of the narrower ones there is nothing to say before that has changed.
-            yield few
+        lack = _check_gpus(
+            f"{subject} runs on {label_cluster(cluster)}", gpus_of(cluster), nodes, machine, where
+        )
+        if lack is not None:
+            # The largest cluster comes first; smaller clusters are checked once it fits.
+            yield lack
             return
-        other = other_gpus(cluster, nodes, where)
-        if other is not None:
-            yield other
+        other_kind = other_gpus(cluster, nodes, where)
+        if other_kind is not None:
+            yield other_kind
         for kind, engine in kinds:
             lack = lacking(bundles(kind, resources_of(kind, cluster, "cuda", engine)), nodes, where)
             if lack is not None:
                 yield lack
-    served = any(engine == "sglang" for kinds in tasks_of.values() for _, engine in kinds)
-    if served and machine.notes is None and (machine.address or gpus()):
+    any_served = any(engine == "sglang" for kinds in tasks_of.values() for _, engine in kinds)
+    if any_served and machine.notes is None and (machine.address or gpus()):
         yield from diagnose(ask_at(machine.address))
 
 
-def _precisions(tasks: Iterable[Task], machine: Machine) -> Iterator[Diagnostic]:
-    """Report E0975 once for each processor or engine that does not compute in the precision of a task's model."""
-    lacks: dict[tuple[str, str], Task] = {}
+def _check_precisions(tasks: Iterable[Task], machine: Machine) -> Iterator[Diagnostic]:
+    """Yield E0975 if a processor or engine does not compute in the precision of a task's model, once for each reason."""
+    tasks_by_lack: dict[tuple[str, str], Task] = {}
     for task in tasks:
         precision = task.payload.get("model", {}).get("precision", "auto")
         if task.kind in COMPUTES and precision != "auto":
-            lack = _lacking_precision(task, precision, machine)
+            lack = _explain_precision(task, precision, machine)
             if lack is not None:
-                lacks.setdefault(lack, task)
-    for (words, remedy), task in lacks.items():
-        yield error("E0975", words, where=task.id, help=remedy)
+                tasks_by_lack.setdefault(lack, task)
+    for (message, remedy), task in tasks_by_lack.items():
+        yield error("E0975", message, where=task.id, help=remedy)
 
 
-def _lacking_precision(task: Task, precision: str, machine: Machine) -> tuple[str, str] | None:
-    """Return why a task cannot compute in the precision that its model asks for, and what to write instead."""
+def _explain_precision(task: Task, precision: str, machine: Machine) -> tuple[str, str] | None:
+    """Return why a task cannot compute in a precision.
+
+    Args:
+        task: The task.
+        precision: `precision` of the task's model, `float32` or `bfloat16`.
+        machine: The machine or cluster of the run.
+
+    Returns:
+        (reason, what to write instead), or None if the task can compute in the precision.
+    """
     clause = f"the model has `precision = {precision}`, and"
     if engine_of(task) == "sglang":
         served_in = "float32" if task.cluster is None else "bfloat16"
@@ -246,18 +263,18 @@ def _lacking_precision(task: Task, precision: str, machine: Machine) -> tuple[st
         hardware = "a processor" if task.cluster is None else "GPUs"
         return (
             f"{clause} SGLang's servers generate in {served_in} on {hardware}",
-            "leave it out of the model: `auto` is that",
+            "leave `precision` out of the model",
         )
     if precision == "bfloat16" and task.cluster is None and not machine.address and not multiplies_bfloat16():
         return (
-            f"{clause} this processor has no products in bfloat16 (AVX512-BF16, AMX): they would be slower than float32",
-            "write `precision = float32` in the model, or run on a processor that has them",
+            f"{clause} this processor cannot multiply bfloat16 (AVX512-BF16, AMX), so that it is slower than float32",
+            "write `precision = float32` in the model, or run on a processor with these instructions",
         )
     return None
 
 
-def _products(tasks: Iterable[Task], machine: Machine) -> Iterator[Diagnostic]:
-    """Report E0975 if a task multiplies on this machine, and `REODSL_PRODUCTS` names no library."""
+def _check_products(tasks: Iterable[Task], machine: Machine) -> Iterator[Diagnostic]:
+    """Yield E0975 if tasks compute on this machine, and `REODSL_PRODUCTS` names no library that multiplies matrices here."""
     named = os.environ.get("REODSL_PRODUCTS") and importlib.util.find_spec("torch") is not None
     if named and not machine.address and any(task.kind in COMPUTES for task in tasks):
         from runners.models.products import products
@@ -269,9 +286,12 @@ def _products(tasks: Iterable[Task], machine: Machine) -> Iterator[Diagnostic]:
 
 
 def multiplies_bfloat16(cpuinfo: Path = Path("/proc/cpuinfo")) -> bool:
-    """Return whether this processor multiplies bfloat16 numbers, as far as `cpuinfo` and oneDNN say.
+    """Return whether this processor has instructions to multiply bfloat16 numbers, according to the kernel and oneDNN.
 
-    Without such instructions oneDNN may multiply so too, but slower than in float32.
+    Without these instructions oneDNN may emulate bfloat16, which is slower than float32.
+
+    Args:
+        cpuinfo: File with the processor's flags.
     """
     try:
         flags = re.search(r"^(?:flags|Features)\s*:(.*)$", cpuinfo.read_text(), re.MULTILINE)
@@ -286,36 +306,44 @@ def multiplies_bfloat16(cpuinfo: Path = Path("/proc/cpuinfo")) -> bool:
     return computes_bfloat16()
 
 
-def _too_few(
-    wants: str, needed: int, nodes: Sequence[RayNode], machine: Machine, where: str | None
+def _check_gpus(
+    request: str, needed: int, nodes: Sequence[RayNode], machine: Machine, where: str | None
 ) -> Diagnostic | None:
-    """Return E0971 if all nodes together have fewer GPUs than are asked for, by what `wants` them in words."""
+    """Return E0971 if all nodes together have too few GPUs, else None.
+
+    Args:
+        request: Beginning of the message, such as `the spec runs on 2x8 H100`.
+        needed: Number of GPUs that are needed.
+        nodes: Nodes of the cluster, or this machine.
+        machine: The machine or cluster of the run.
+        where: Name of the cluster for the diagnostic, or None.
+    """
     available = int(sum(node.gpus for node in nodes))
     if needed <= available:
         return None
-    have = "no GPU" if not available else f"{available} GPU{'s' if available > 1 else ''}"
-    idle = 0 if machine.address or available else shown_gpus()
-    if idle:
+    stock = "no GPU" if not available else f"{available} GPU{'s' if available > 1 else ''}"
+    unusable = 0 if machine.address or available else shown_gpus()
+    if unusable:
         return error(
             "E0971",
-            f"{wants}, and torch cannot use the {'GPU' if idle == 1 else f'{idle} GPUs'} of this machine:"
+            f"{request}, and torch cannot use the {'GPU' if unusable == 1 else f'{unusable} GPUs'} of this machine:"
             " it was built without CUDA",
             where=where,
             help=f"{CUDA_BUILD}, or start the spec on a Ray cluster: --address HOST:PORT",
         )
     return error(
         "E0971",
-        f"{wants}, and {'the Ray cluster' if machine.address else 'this machine'} has {have}",
+        f"{request}, and {'the Ray cluster' if machine.address else 'this machine'} has {stock}",
         where=where,
         notes=[f"{node.name} has {node.gpus:g}" for node in nodes] if machine.address else (),
         help=f"start the spec on a Ray cluster that has {'such GPUs' if needed > 1 else 'a GPU'}: --address HOST:PORT"
         if not machine.address
-        else f"add nodes with {needed - available} more GPUs, or take fewer in `cluster`"
-        + ("; `--address local` declares some on this machine" if machine.notes is not None else ""),
+        else f"add nodes with {needed - available} more GPUs, or write fewer in `cluster`"
+        + ("; `--address local` declares GPUs on this machine" if machine.notes is not None else ""),
     )
 
 
-def _nodes(machine: Machine) -> tuple[RayNode, ...]:
+def _list_nodes(machine: Machine) -> tuple[RayNode, ...]:
     """Return the nodes of the Ray cluster at the address, or this machine as the only node."""
     if machine.address:
         from runners.execute.instance import nodes_at
@@ -324,8 +352,8 @@ def _nodes(machine: Machine) -> tuple[RayNode, ...]:
     return (RayNode("this machine", float(len(os.sched_getaffinity(0))), float(gpus()), gpu_here()),)
 
 
-def _weights(tasks: Iterable[Task], folder: Path) -> Iterator[Diagnostic]:
-    """Report what is wrong with the configuration, folder, snapshot or tokenizer of each `model` task."""
+def _check_models(tasks: Iterable[Task], folder: Path) -> Iterator[Diagnostic]:
+    """Yield diagnostics on the models of `model` tasks: on the architecture, folder, hub snapshot or tokenizer of each."""
     for task in tasks:
         if task.kind != "model":
             continue
@@ -336,37 +364,37 @@ def _weights(tasks: Iterable[Task], folder: Path) -> Iterator[Diagnostic]:
                 yield fault
         elif source["kind"] == "folder":
             model_folder = folder / source["path"]
-            yield from tuple(_folder(model_folder, task.id)) or _settings(model_folder, context)
+            yield from tuple(_check_folder(model_folder, task.id)) or _check_config(model_folder, context)
         elif source["kind"] == "hub":
-            yield from _hub(source, context)
+            yield from _check_hub_model(source, context)
         elif source["kind"] == "served":
-            yield from _tokenizer(source["tokenizer"], folder, task.id)
+            yield from _check_tokenizer(source["tokenizer"], folder, task.id)
 
 
-def _teachers(spec: Spec, folder: Path) -> Iterator[Diagnostic]:
-    """Report E0514 for teachers with other tokens than the model that they teach, as far as files here tell."""
+def _check_teachers(spec: Spec, folder: Path) -> Iterator[Diagnostic]:
+    """Yield E0514 for each teacher whose tokenizer has other tokens than the policy's, if files here show it."""
     for experiment in values_of(spec.study, Experiment):
         for stage in experiment.stages:
             teacher = stage.method.teacher if isinstance(stage.method, Ppo) else None
             if teacher is None or digest(teacher.model.source) == digest(experiment.model.source):
                 continue
-            mine, theirs = (_place(model.source, folder) for model in (experiment.model, teacher.model))
-            fault = compare_tokens(mine, theirs, str(theirs)) if mine and theirs else None
+            mine, other = (_find_folder(model.source, folder) for model in (experiment.model, teacher.model))
+            fault = compare_tokens(mine, other, str(other)) if mine and other else None
             if fault is not None:
                 yield fault
 
 
 PROMPTS_TRIED = 200
-"""Questions of a table whose prompts are tried with each wording: those that are longest without one."""
+"""Number of questions whose prompts are tried with each wording: the longest of the data."""
 
 
-def _prompts(tasks: Iterable[Task], spec: Spec, folder: Path) -> Iterator[Diagnostic]:
-    """Report E0933 for wordings that make questions too long, if the questions and the tokenizer are files here.
+def _check_prompts(tasks: Iterable[Task], spec: Spec, folder: Path) -> Iterator[Diagnostic]:
+    """Yield E0933 for wordings that make prompts too long, if the questions and the tokenizer are on this machine.
 
-    A selective wording is tried when the stage asks, since its condition may read responses.
+    A stage with a selective wording is not checked here, since the wording's condition may read responses.
     """
-    training = {task.arm for task in tasks if task.kind == "train"}
-    if not training or importlib.util.find_spec("polars") is None:
+    trained_arms = {task.arm for task in tasks if task.kind == "train"}
+    if not trained_arms or importlib.util.find_spec("polars") is None:
         return
     from runners.data.load import at_hand, load_data
     from runners.models.folder import load_tokenizer
@@ -382,7 +410,7 @@ def _prompts(tasks: Iterable[Task], spec: Spec, folder: Path) -> Iterator[Diagno
                 or any(w.selective for w in method.wordings)
             ):
                 continue
-            model_folder = _place(source, folder)
+            model_folder = _find_folder(source, folder)
             if not at_hand(stage.data, folder):
                 continue
             try:
@@ -394,16 +422,16 @@ def _prompts(tasks: Iterable[Task], spec: Spec, folder: Path) -> Iterator[Diagno
                     continue
                 table = load_data(stage.data, folder)
                 fitting, _ = fitting_questions(table, experiment.model.prompt, tokenizer, method.max_prompt)
-                words = Wordings.of(method, experiment.model, tokenizer, 0, lambda _: None)
+                wordings = Wordings.of(method, experiment.model, tokenizer, 0, lambda _: None)
                 for question in sorted(fitting, key=lambda q: -len(q.prompt))[:PROMPTS_TRIED]:
-                    words.require_room(question)
+                    wordings.require_room(question)
             except Problem as fault:
-                # What else is wrong with files is reported with them.
+                # Other mistakes in these files are reported by other checks.
                 yield from (question for question in fault.diagnostics if question.code == "E0933")
 
 
-def _place(source: ModelSource, folder: Path) -> Path | None:
-    """Return where the files of a model are on this machine, if they can be."""
+def _find_folder(source: ModelSource, folder: Path) -> Path | None:
+    """Return the folder of a model's files on this machine; None if the hub's cache lacks it or the model has no files."""
     match source:
         case Folder(path=path):
             return folder / path
@@ -412,8 +440,14 @@ def _place(source: ModelSource, folder: Path) -> Path | None:
     return None
 
 
-def _tokenizer(source: dict[str, Any], folder: Path, name: str) -> Iterator[Diagnostic]:
-    """Report E0803 or E0850 if a served model's tokenizer is not on this machine."""
+def _check_tokenizer(source: dict[str, Any], folder: Path, name: str) -> Iterator[Diagnostic]:
+    """Yield E0803 or E0850 if the tokenizer of a served model is not on this machine.
+
+    Args:
+        source: Source of the tokenizer as in a payload.
+        folder: The spec's folder, where relative paths start.
+        name: Name of the task, for the message.
+    """
     if source["kind"] == "folder":
         path: Path | None = folder / source["path"]
         lack = error(
@@ -429,14 +463,14 @@ def _tokenizer(source: dict[str, Any], folder: Path, name: str) -> Iterator[Diag
             "E0850",
             f"the tokenizer of `{source['repo']}` is not on this machine",
             where=str(hub_cache()),
-            help="fetch it where there is a network: `reodsl fetch SPEC`",
+            help="download it on a machine with a network: `reodsl fetch SPEC`",
         )
     if path is None or not (path / "tokenizer.json").is_file():
         yield lack
 
 
-def _results(spec: Spec, folder: Path) -> Iterator[Diagnostic]:
-    """Report the first fault of each imported result table, at the line that names the table."""
+def _check_results(spec: Spec, folder: Path) -> Iterator[Diagnostic]:
+    """Yield the first mistake in each table of imported results, at the line of the spec that names the table."""
     arms = [arm for arm in spec.study.arms if isinstance(arm.checkpoint, FromResults)]
     if not arms or importlib.util.find_spec("polars") is None:
         return
@@ -448,14 +482,14 @@ def _results(spec: Spec, folder: Path) -> Iterator[Diagnostic]:
         yield place_finding(fault, path, spec, start.given_at.get("path"))
 
 
-def _folder(folder: Path, task_id: str) -> Iterator[Diagnostic]:
-    """Report E0803 if a model folder is missing, incomplete or unreadable, or links to files outside."""
+def _check_folder(folder: Path, task_id: str) -> Iterator[Diagnostic]:
+    """Yield E0803 if a model's folder is missing, incomplete or unreadable, or has links to files outside the folder."""
     exists = os.path.isdir(folder)
     missing = [name for name in ("config.json", "tokenizer.json") if not os.path.isfile(folder / name)]
     if exists and not any(path for path in folder.glob("*.safetensors") if path.name != ADAPTER):
-        other = explain_unread(folder)
-        if other is not None:
-            yield other
+        unreadable = explain_unread(folder)
+        if unreadable is not None:
+            yield unreadable
             return
         missing.insert(0, "weights: no *.safetensors file")
     if exists and not missing:
@@ -472,25 +506,30 @@ def _folder(folder: Path, task_id: str) -> Iterator[Diagnostic]:
 
 
 def _find_unreadable(folder: Path) -> Iterator[Diagnostic]:
-    """Report the first unreadable file of a model folder."""
+    """Yield E0803 for the first file of a model's folder that cannot be read."""
     for path in sorted([*folder.glob("*.safetensors"), *folder.glob("*.json")]):
         try:
             open_plain(path).close()
         except OSError as failure:
-            plain = not isinstance(failure, NotPlain)
+            is_permission = not isinstance(failure, NotPlain)
             yield error(
                 "E0803",
                 f"the model folder cannot be read: {failure.strerror}",
                 where=str(path),
-                help=f"let yourself read it: `chmod -R u+rX {folder}`"
-                if plain
-                else "put the file itself there",
+                help=f"make it readable: `chmod -R u+rX {folder}`"
+                if is_permission
+                else "replace it by a regular file",
             )
             return
 
 
-def _settings(folder: Path, context: int) -> Iterator[Diagnostic]:
-    """Yield the faults of a model's config, for example a context shorter than the spec says (E0807)."""
+def _check_config(folder: Path, context: int) -> Iterator[Diagnostic]:
+    """Yield mistakes in a model's config, such as E0807 for a shorter context than the spec says.
+
+    Args:
+        folder: The model's folder.
+        context: The model's context in the spec, in tokens.
+    """
     if not (folder / "config.json").is_file():
         return
     try:
@@ -501,28 +540,33 @@ def _settings(folder: Path, context: int) -> Iterator[Diagnostic]:
     if isinstance(config_context, int) and context > config_context:
         yield error(
             "E0807",
-            f"the spec says that the model's context is {context} tokens, and its config that it is {config_context}",
+            f"the model's context is {context} tokens in the spec, but {config_context} tokens in its config",
             where=str(folder / "config.json"),
-            help=f"write `context = {config_context} tokens` in the model, or take one with a longer context",
+            help=f"write `context = {config_context} tokens` in the model, or take a model with a longer context",
         )
 
 
-def _hub(source: dict[str, Any], context: int) -> Iterator[Diagnostic]:
-    """Report E0850 if a hub model's weights are not on this machine, or the faults of its config."""
+def _check_hub_model(source: dict[str, Any], context: int) -> Iterator[Diagnostic]:
+    """Yield E0850 if the weights of a hub's model are not on this machine, else mistakes in its config.
+
+    Args:
+        source: Source of the model as in a payload, with repository and revision.
+        context: The model's context in the spec, in tokens.
+    """
     repo, revision = source["repo"], source.get("revision")
     snapshot = hub_snapshot("models", repo, revision)
     if snapshot is not None and any(snapshot.glob("*.safetensors")):
-        yield from _settings(snapshot, context)
+        yield from _check_config(snapshot, context)
         return
     option = f" --revision {revision}" if revision else ""
     yield error(
         "E0850",
         f"the weights of `{repo}` are not on this machine",
         where=str(hub_cache()),
-        help="fetch them where there is a network: `reodsl fetch SPEC`, or "
-        f"`hf download {repo}{option}` (HF_HOME says where to)",
+        help="download them on a machine with a network: `reodsl fetch SPEC`, or "
+        f"`hf download {repo}{option}` (to the folder HF_HOME)",
     )
 
 
-def _list(names: list[str]) -> str:
+def _join_names(names: list[str]) -> str:
     return names[0] if len(names) == 1 else ", ".join(names[:-1]) + " and " + names[-1]

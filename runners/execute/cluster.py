@@ -1,4 +1,4 @@
-"""Execution on Ray: a local instance made for the run, or the cluster at an address."""
+"""Execution of tasks on Ray: on an instance that is started for the run, or on the cluster at an address."""
 
 from __future__ import annotations
 
@@ -19,31 +19,35 @@ from runners.execute.placement import RayNode, bundles, cores_of, lacking, threa
 from runners.execute.probes import STORE, ask_nodes, diagnose
 from runners.execute.rehearsal import declare_node
 
+# Seconds between two reports of the progress of running tasks.
 _PROGRESS_SECONDS = 0.3
-_MEMORY = "it may need more memory than there is, and the system's log says so then"
+_MEMORY = "it may need more memory than the node has; the system's log then says so"
 _CAUSES = dict.fromkeys(("WorkerCrashedError", "OutOfMemoryError"), _MEMORY)
-_NODE_LOST = "a node went away, or Ray ended on it: its log says why"
-# Seconds between two looks at a cluster's head, and of silence until it is gone. Ray itself gives it 60.
+_NODE_LOST = "a node was lost, or Ray ended on a node: the node's log says why"
+# Seconds between two checks of a cluster's head node, and of silence until it counts as lost; Ray itself waits 60.
 _PULSE_SECONDS, _SILENCE_SECONDS = 5.0, 40.0
-# Seconds that an order may wait for nodes with room: one that went away may be replaced.
+# Seconds that an order may wait for free nodes, as a lost node may be replaced.
 _ROOM_SECONDS = 60.0
-# How long an interrupted run waits for its workers to go.
+# Seconds that an interrupted run waits for its workers to end.
 _STOP_SECONDS = 10.0
 
 
 @dataclass(frozen=True, slots=True)
 class Flight:
-    """An order that Ray has had since the time `sent` (monotonic seconds), with its placement group or None."""
+    """An order that was submitted to Ray."""
 
     order: Order
+    """The order."""
     group: Any
+    """Its placement group, or None."""
     sent: float
+    """Time of submission, in seconds of the monotonic clock."""
 
 
 class RayCluster:
-    """A backend whose orders are Ray tasks; results travel through the store, not through Ray.
+    """The backend that runs each order as a Ray task; results go through the store, not through Ray.
 
-    A task has one core, two if rollouts are made beside training on a processor, or one for each process that trains.
+    A task has one core, two if it generates rollouts while it trains on a processor, or one for each training process.
     """
 
     def __init__(
@@ -52,46 +56,58 @@ class RayCluster:
         store: Path,
         emit: Callable[[Event], None],
         perform: Callable[[Order], Outcome] = perform_order,
-        declared: Sequence[RayNode] = (),
+        declared_nodes: Sequence[RayNode] = (),
     ) -> None:
-        """Start Ray, or join it at `address`. Raises E0962 when that fails, and E0977 when nodes do not fit.
+        """Start Ray on this machine, or join a cluster.
 
-        `declared` nodes are added to the Ray of this machine.
+        Args:
+            address: Address of a Ray cluster, or None to start Ray.
+            store: Folder of the store.
+            emit: Function that receives events of progress.
+            perform: Function that runs an order in a worker.
+            declared_nodes: Nodes with declared GPUs to add to Ray on this machine, for a rehearsal.
+
+        Raises:
+            Problem: E0962 if Ray does not start or cannot be joined, E0977 if nodes lack the store or this reodsl.
         """
         self.emit, self.store = emit, store
         self.flying: dict[Any, Flight] = {}
         self.looked = self.asked = 0.0
         with start_ray(address) as session:
             ray = import_ray()
-            # Where the cluster's head listens, and when it was last there.
+            # The address of the cluster's head node, and when it last answered.
             self.head = str(ray.get_runtime_context().gcs_address) if address else None
             self.heard, self.ended = time.monotonic(), False
             self.slots = max(1, int(ray.cluster_resources().get("CPU", 1)))
             self.remotes = make_remotes(perform)
-            for node in declared:
+            for node in declared_nodes:
                 declare_node(node, session)
             if address:
                 self._require_nodes()
             self.session = session.pop_all()
 
     def submit(self, order: Order) -> None:
-        """Start the order as a Ray task in the first of its bundles."""
+        """Submit an order as a Ray task, whose process is in the first of the order's bundles.
+
+        Raises:
+            Problem: E0962 if Ray has ended.
+        """
         from ray.util.placement_group import placement_group
         from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
-        self._require_ray(call=True)
+        self._require_ray(before_call=True)
         needed = bundles(order.task.kind, order.resources)
-        # Servers hold GPUs themselves; a process that trains or generates holds one.
-        serves = order.task.kind != "train" and order.resources.engine != "embedded"
+        # SGLang's servers reserve GPUs themselves; a process that trains or generates reserves one.
+        runs_servers = order.task.kind != "train" and order.resources.engine != "embedded"
         options: dict[str, Any] = {
-            # A machine with fewer runs it on those.
+            # A machine with fewer cores runs the task on all of them.
             "num_cpus": min(cores_of(order), self.slots),
-            "num_gpus": 0 if serves or not needed[0].gpus else 1,
+            "num_gpus": 0 if runs_servers or not needed[0].gpus else 1,
             "name": order.task.id,
         }
         group = None
         if len(needed) > 1 or needed[0].gpus > options["num_gpus"]:
-            # Taken at once: two orders that each wait for the other's room never end.
+            # All bundles are reserved at once: otherwise two orders could wait for each other's bundles for ever.
             group = placement_group([bundle.as_ray() for bundle in needed], strategy="PACK")
             strategy = PlacementGroupSchedulingStrategy(group, 0, placement_group_capture_child_tasks=True)
             options["scheduling_strategy"] = strategy
@@ -101,13 +117,13 @@ class RayCluster:
         self.flying[ref] = Flight(order, group, time.monotonic())
 
     def wait(self, timeout: float) -> list[tuple[str, Outcome]]:
-        """Return the outcomes of finished Ray tasks by task id, and report the progress of the running tasks.
+        """Return (task id, outcome) of finished orders, and report the progress of running tasks.
 
         Args:
-            timeout: seconds to wait for a first finished task.
+            timeout: Seconds to wait for a first finished order.
 
         Raises:
-            Problem: Ray ended (E0962).
+            Problem: E0962 if Ray has ended.
         """
         self._require_ray()
         if not self.flying:
@@ -119,13 +135,17 @@ class RayCluster:
         for ref in finished:
             flight = self.flying.pop(ref)
             live_place(self.store, flight.order.key).unlink(missing_ok=True)
-            outcomes.append((flight.order.task.id, _outcome(ray, ref, flight.order)))
-            _give_room_back(flight)
-        self._tell_progress()
+            outcomes.append((flight.order.task.id, _get_outcome(ray, ref, flight.order)))
+            _release_group(flight)
+        self._report_progress()
         return outcomes + self._refuse_without_nodes()
 
     def _refuse_without_nodes(self) -> list[tuple[str, Outcome]]:
-        """Cancel orders that have waited long and that no node has room for, since Ray would let them wait for ever."""
+        """Cancel orders that have not begun after `_ROOM_SECONDS` and fit no node, as Ray would keep them waiting for ever.
+
+        Returns:
+            (task id, failed outcome) of each cancelled order.
+        """
         now, refused = time.monotonic(), []
         waiting = [
             (ref, flight)
@@ -135,22 +155,22 @@ class RayCluster:
         if not waiting or now - self.asked < _PULSE_SECONDS:
             return []
         self.asked = now
-        self._require_ray(call=True)
+        self._require_ray(before_call=True)
         cluster_nodes = nodes()
         for ref, flight in waiting:
             task = flight.order.task
             needed = bundles(task.kind, flight.order.resources)
-            # One process on a processor may wait for whatever node comes.
-            alone = len(needed) == 1 and not needed[0].gpus
-            lack = None if alone else lacking(needed, cluster_nodes, task.id)
+            # A single process without GPUs may wait, as any new node fits it.
+            is_single_process = len(needed) == 1 and not needed[0].gpus
+            lack = None if is_single_process else lacking(needed, cluster_nodes, task.id)
             if lack is not None:
                 import_ray().cancel(ref, force=True)
-                _give_room_back(self.flying.pop(ref))
+                _release_group(self.flying.pop(ref))
                 refused.append((task.id, Outcome("failed", diagnostics=(lack,))))
         return refused
 
     def stop(self) -> None:
-        """End the tasks that still run, by force: they go on from their work folders next time."""
+        """Kill the running tasks, and leave or end Ray; the next run continues the tasks from their work folders."""
         ray = import_ray()
         if not self.ended:
             for ref in self.flying:
@@ -158,7 +178,7 @@ class RayCluster:
             if self.flying:
                 ray.wait(list(self.flying), num_returns=len(self.flying), timeout=_STOP_SECONDS)
             for flight in self.flying.values():
-                _give_room_back(flight)
+                _release_group(flight)
         self.session.close()
         store = Store(self.store)
         for flight in self.flying.values():
@@ -167,32 +187,38 @@ class RayCluster:
                     store.tidy(flight.order.key)
         self.flying.clear()
 
-    def _require_ray(self, call: bool = False) -> None:
-        """Check that Ray still runs; before a `call`, which would hang without Ray, wait for a silent head.
+    def _require_ray(self, before_call: bool = False) -> None:
+        """Check that Ray still runs. Without this check, Ray itself would end this process after a minute of silence.
 
-        Left alone Ray ends this process after a minute, without a word of ours.
+        Args:
+            before_call: Whether a call of Ray follows, which would hang without Ray; a silent head node is then waited
+                for until it answers or counts as lost.
+
+        Raises:
+            Problem: E0962 if Ray has ended.
         """
         while True:
-            now, dead = time.monotonic(), ended_processes()
-            if not dead and (self.head is None or (not call and now - self.heard < _PULSE_SECONDS)):
+            now, ended = time.monotonic(), ended_processes()
+            if not ended and (self.head is None or (not before_call and now - self.heard < _PULSE_SECONDS)):
                 return
-            if not dead and self.head is not None:
+            if not ended and self.head is not None:
                 with suppress(Problem):
                     answers(self.head)
                     self.heard = now
-                dead = f"the cluster at {self.head}" if now - self.heard > _SILENCE_SECONDS else ""
-            if dead:
+                ended = f"the cluster at {self.head}" if now - self.heard > _SILENCE_SECONDS else ""
+            if ended:
                 self.ended = True
                 raise problem(
                     "E0962",
-                    f"Ray ended while tasks ran: {dead} is gone",
-                    help="Ray's log, or the system's, says why; run the command again to go on",
+                    f"Ray ended while tasks ran: {ended} is gone",
+                    help="Ray's log or the system's log says why; run the command again to continue",
                 )
-            if not call or self.heard == now:
+            if not before_call or self.heard == now:
                 return
             time.sleep(1.0)
 
-    def _tell_progress(self) -> None:
+    def _report_progress(self) -> None:
+        """Emit the progress of all running tasks from the store, at most every `_PROGRESS_SECONDS`."""
         now = time.monotonic()
         if now - self.looked < _PROGRESS_SECONDS:
             return
@@ -203,7 +229,7 @@ class RayCluster:
                 self.emit(Event("progress", flight.order.task.id, live.progress))
 
     def _require_nodes(self) -> None:
-        """Check that every node sees the store at the same path, can write to the store, and has this reodsl."""
+        """Check that every node can write to the store at its path, and has this version of reodsl, else raise E0977."""
         lacks = [
             diagnostic
             for diagnostic in diagnose(ask_nodes(self.store / "format", STORE))
@@ -213,7 +239,8 @@ class RayCluster:
             raise Problem(*lacks)
 
 
-def _give_room_back(flight: Flight) -> None:
+def _release_group(flight: Flight) -> None:
+    """Release the cores and GPUs of an order's placement group, if it has a group."""
     if flight.group is not None:
         from ray.util.placement_group import remove_placement_group
 
@@ -221,16 +248,25 @@ def _give_room_back(flight: Flight) -> None:
 
 
 def make_remotes(perform: Callable[[Order], Outcome]) -> list[Any]:
-    """Return two Ray functions: for tasks without a GPU, and for tasks with a GPU, whose process ends after a task.
+    """Return Ray functions that run an order: first for tasks without a GPU, then for tasks with a GPU.
 
-    CUDA stays with a process's first GPU, and keeps memory there. Ray ends such a process by itself for functions whose
-    decorator has GPUs, and not for functions that get their GPUs at a call.
+    The process of the second function ends after a task, since CUDA keeps a process's first GPU and memory on it. Ray ends
+    processes itself only for functions that declare GPUs in their decorator, not at the call.
+
+    Args:
+        perform: Function that runs an order.
     """
     return [import_ray().remote(max_retries=0, max_calls=calls)(perform) for calls in (0, 1)]
 
 
-def _outcome(ray: Any, ref: Any, order: Order) -> Outcome:
-    """Return the outcome of a finished Ray task, or E0938 if its process died."""
+def _get_outcome(ray: Any, ref: Any, order: Order) -> Outcome:
+    """Return the outcome of a finished Ray task; if its process died, an outcome `died` with E0938.
+
+    Args:
+        ray: The module Ray.
+        ref: Ray's reference to the result of the task.
+        order: The order.
+    """
     try:
         outcome = ray.get(ref)
     except Problem as caught:
@@ -243,7 +279,7 @@ def _outcome(ray: Any, ref: Any, order: Order) -> Outcome:
                     "E0938",
                     f"{type(caught).__name__}: {first_line(caught, '')}",
                     where=order.task.id,
-                    help=f"{_CAUSES.get(type(caught).__name__, _NODE_LOST)}; running again goes on where it stopped",
+                    help=f"{_CAUSES.get(type(caught).__name__, _NODE_LOST)}; run the command again to continue",
                 ),
             ),
         )

@@ -26,12 +26,16 @@ _QUIET = {
     "RAY_IGNORE_UNHANDLED_ERRORS": "1",
 }
 _OBJECT_STORE_BYTES = 80 * 1024 * 1024
-# What Ray names a resource of nodes whose GPUs it knows, followed by their kind.
+# Prefix of a resource of Ray's nodes, before the kind of their GPUs.
 _KIND = "accelerator_type:"
 
 
 def import_ray() -> Any:
-    """Return Ray, which writes no messages. Raises E0962 if it is not installed."""
+    """Return the module Ray, set up to write no messages.
+
+    Raises:
+        Problem: E0962 if Ray is not installed.
+    """
     for name, value in _QUIET.items():
         os.environ.setdefault(name, value)
     try:
@@ -46,43 +50,53 @@ def import_ray() -> Any:
 
 
 def start_ray(address: str | None) -> ExitStack:
-    """Start Ray on this machine, quietly, small and for this process alone, or join it at `address`.
+    """Start a private Ray instance on this machine, or join a cluster.
 
-    Closing what it returns leaves Ray again, unless this process had joined before. Raises E0962.
+    Args:
+        address: Address of a Ray cluster, or None to start an instance.
+
+    Returns:
+        A context that leaves or ends Ray when it is closed; it does nothing if this process had joined Ray before.
+
+    Raises:
+        Problem: E0962 if Ray does not start, or the cluster cannot be joined.
     """
     ray = import_ray()
     if ray.is_initialized():
         return ExitStack()
     if address:
         answers(address)
-    _hush()
-    before = signal.getsignal(signal.SIGTERM)
+    _silence_ray()
+    handler = signal.getsignal(signal.SIGTERM)
     with ExitStack() as stack:
         try:
             runtime_env = {"env_vars": ENVIRONMENT | nccl_settings(os.environ)}
-            options = {"address": address, "runtime_env": runtime_env} if address else _starting(stack)
+            options = {"address": address, "runtime_env": runtime_env} if address else _local_options(stack)
             stack.callback(ray.shutdown)
             with root_folder():
                 ray.init(log_to_driver=False, logging_level=logging.CRITICAL, **options)
             if not address and not is_private():
-                raise RuntimeError(f"Ray {ray.__version__} does not keep to {LOOPBACK} and a token")
+                raise RuntimeError(
+                    f"Ray {ray.__version__} does not listen on {LOOPBACK} alone, or needs no token"
+                )
         except Exception as caught:
-            raise _no_ray(first_line(caught), address, heard=True) from caught
+            raise _refuse_ray(first_line(caught), address, is_listening=True) from caught
         finally:
-            # Ray takes the signal for itself; what stops a run cleanly is ours. Off the main thread neither can.
-            if before is not None and threading.current_thread() is threading.main_thread():
-                signal.signal(signal.SIGTERM, before)
+            # Ray replaces the handler of SIGTERM, which stops a run cleanly. Only the main thread can set handlers.
+            if handler is not None and threading.current_thread() is threading.main_thread():
+                signal.signal(signal.SIGTERM, handler)
         return stack.pop_all()
 
 
-def _hush() -> None:
-    """Keep Ray from printing that a node died on standard output, where a command's answer is: the run says so."""
+def _silence_ray() -> None:
+    """Keep Ray from printing messages on lost nodes to stdout, which is for the command's output; the run reports them."""
     from ray._private import worker
 
     worker.print_to_stdstream = lambda data, ignore_prefix: None
 
 
-def _starting(stack: ExitStack) -> dict[str, Any]:
+def _local_options(stack: ExitStack) -> dict[str, Any]:
+    """Return arguments of `ray.init` for an instance on this machine; `stack` removes its folder and settings later."""
     for name, value in ENVIRONMENT.items():
         os.environ.setdefault(name, value)
     return {
@@ -95,19 +109,26 @@ def _starting(stack: ExitStack) -> dict[str, Any]:
 
 
 def answers(address: str) -> None:
-    """Check that something listens at HOST:PORT, since Ray would wait for minutes; raise E0962 otherwise."""
+    """Check that a program listens at an address, since joining Ray would otherwise take minutes to fail.
+
+    Args:
+        address: `HOST:PORT`, or `auto` for the cluster of this node.
+
+    Raises:
+        Problem: E0962 for a wrong address, or if no program listens there.
+    """
     target = address
     if address == "auto":
         import_ray()
         from ray._private.services import canonicalize_bootstrap_address
 
-        # At RAY_ADDRESS, or of any cluster on this node, which may be another run's own.
+        # The cluster at RAY_ADDRESS, or any cluster on this node, which may belong to another run.
         try:
             target = str(canonicalize_bootstrap_address("auto"))
         except (ConnectionError, ValueError) as caught:
-            raise _no_ray(first_line(caught), address) from caught
-    host, colon, port = target.removeprefix("ray://").rpartition(":")
-    if not colon:
+            raise _refuse_ray(first_line(caught), address) from caught
+    host, separator, port = target.removeprefix("ray://").rpartition(":")
+    if not separator:
         raise problem(
             "E0962",
             f"`{address}` is not an address of a Ray cluster",
@@ -116,11 +137,11 @@ def answers(address: str) -> None:
     try:
         socket.create_connection((host, int(port)), timeout=5).close()
     except (OSError, ValueError, OverflowError) as caught:
-        raise _no_ray(str(caught), address) from caught
+        raise _refuse_ray(str(caught), address) from caught
 
 
 def report_unanswered(address: str) -> tuple[Diagnostic, ...]:
-    """Return the errors that `answers` raises."""
+    """Return the diagnostics that `answers` raises for an address; empty if a program listens there."""
     try:
         answers(address)
     except Problem as caught:
@@ -128,27 +149,33 @@ def report_unanswered(address: str) -> tuple[Diagnostic, ...]:
     return ()
 
 
-def _no_ray(words: str, address: str | None, heard: bool = False) -> Problem:
-    """Return E0962; `heard` means that something listens at the address, which Ray still cannot join."""
+def _refuse_ray(reason: str, address: str | None, is_listening: bool = False) -> Problem:
+    """Return E0962 for a Ray instance or cluster that cannot be used.
+
+    Args:
+        reason: Message of the failure.
+        address: Address of the cluster, or None if an instance did not start on this machine.
+        is_listening: Whether a program listens at the address, and only joining failed.
+    """
     if address is None:
         alone = "`reodsl run SPEC --local` runs the tasks in one process, one after another, without Ray"
-        return problem("E0962", f"Ray does not start: {words}", help=alone)
-    if not heard:
-        start = "start one there with `ray start --head`, or leave out `--address`, which takes this machine"
-        return problem("E0962", f"no Ray cluster answers at {address}: {words}", help=start)
+        return problem("E0962", f"Ray does not start: {reason}", help=alone)
+    if not is_listening:
+        start = "start a cluster there with `ray start --head`, or leave out `--address` to use this machine"
+        return problem("E0962", f"no Ray cluster answers at {address}: {reason}", help=start)
     if os.environ.get("RAY_AUTH_MODE") == "token":
-        hint = "see that RAY_AUTH_TOKEN (or the file RAY_AUTH_TOKEN_PATH) holds the cluster's own token"
+        hint = "check that RAY_AUTH_TOKEN (or the file RAY_AUTH_TOKEN_PATH) has the cluster's token"
     else:
-        hint = "a cluster that wants a token is joined with RAY_AUTH_MODE=token and RAY_AUTH_TOKEN set"
+        hint = "if the cluster needs a token, set RAY_AUTH_MODE=token and RAY_AUTH_TOKEN"
     return problem(
         "E0962",
-        f"what listens at {address} does not let this process join as a Ray cluster does: {words}",
-        help=f"{hint}; else it is another program, or Ray of another version",
+        f"the program that listens at {address} does not let this process join a Ray cluster: {reason}",
+        help=f"{hint}; otherwise it is another program, or Ray of another version",
     )
 
 
 def ended_processes() -> str:
-    """Return the names of Ray processes that this process started and that have ended; empty if all run."""
+    """Return the names of Ray's processes on this machine that have ended, joined by `and`; empty if all run."""
     from ray._private import worker
 
     node: Any = worker._global_node
@@ -173,7 +200,7 @@ def nodes() -> tuple[RayNode, ...]:
 
 
 def nodes_at(address: str) -> tuple[RayNode, ...]:
-    """Return the nodes of the Ray cluster at an address, which is left again. Raises E0962."""
+    """Return the live nodes of the Ray cluster at an address, which is joined and left for it; else raise E0962."""
     with start_ray(address):
         return nodes()
 
@@ -183,24 +210,27 @@ LOOPBACK = "127.0.0.1"
 
 @contextmanager
 def private_ray_folder() -> Iterator[Path]:
-    """Let Ray that this process starts meanwhile listen on the loopback and want a token that only its children have.
+    """In a `with` block, make a Ray instance of this process private, and yield a folder for its sockets and logs.
 
-    Gives a folder for Ray's sockets and logs. Ray must have been imported, and must have ended when this does. Raises
-    AttributeError for a Ray that has no tokens.
+    Ray listens on the loopback address, and needs a token that only this process and its children have. Ray must be
+    imported before the block, and must end inside the block.
+
+    Raises:
+        AttributeError: this version of Ray has no tokens.
     """
     scratch = Scratch()
-    # Ray makes its own folder one that everybody may write to; what holds is the folder around it.
+    # Everybody may write to the folder that Ray itself makes; only the folder around it is protected.
     ray_folder = scratch.folder / "ray"
     token = {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": secrets.token_hex(32), "RAY_AUTH_TOKEN_PATH": None}
     try:
-        with _environment(token), _one_machine():
+        with _environment(token), _on_loopback():
             yield ray_folder
     finally:
         scratch.remove()
 
 
 def is_private() -> bool:
-    """Return whether Ray, as this process has started it, is on the loopback and wants a token."""
+    """Return whether the Ray instance of this process listens on the loopback address, and needs a token."""
     import ray
 
     host = str(ray.get_runtime_context().gcs_address).rpartition(":")[0]
@@ -210,55 +240,56 @@ def is_private() -> bool:
 
 @contextmanager
 def root_folder() -> Iterator[None]:
-    """Enter the root folder meanwhile: Ray's workers import from the folder in which Ray was started or joined."""
-    before = os.open(".", os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+    """Change to the root folder in a `with` block, since Ray's workers import from the folder where Ray was started."""
+    former_folder = os.open(".", os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         os.chdir("/")
         yield
     finally:
-        os.fchdir(before)
-        os.close(before)
+        os.fchdir(former_folder)
+        os.close(former_folder)
 
 
 @contextmanager
 def _environment(values: Mapping[str, str | None]) -> Iterator[None]:
-    """Set these variables, which Ray reads again now and afterwards."""
-    before = {name: os.environ.get(name) for name in values}
+    """Set environment variables in a `with` block, None removing one, and make Ray read them at its begin and its end."""
+    former_values = {name: os.environ.get(name) for name in values}
     try:
-        _set(values)
+        _set_environment(values)
         yield
     finally:
-        _set(before)
+        _set_environment(former_values)
 
 
-def _set(values: Mapping[str, str | None]) -> None:
+def _set_environment(values: Mapping[str, str | None]) -> None:
+    """Set environment variables, or remove a variable by None, and make Ray read its configuration again."""
     for name, value in values.items():
         if value is None:
             os.environ.pop(name, None)
         else:
             os.environ[name] = value
     raylet = _raylet()
-    # In this order: a thread of Ray's that still ends would look for a token with the old setting.
+    # The configuration comes first: a thread of Ray that still runs would otherwise look for a token by the old one.
     raylet.Config.initialize("")
     raylet.AuthenticationTokenLoader.instance().reset_cache()
 
 
 def _raylet() -> Any:
-    """Return the part of Ray that is C++, which has no types."""
+    """Return Ray's module of C++ functions, which has no types."""
     from ray import _raylet
 
     return _raylet
 
 
 @contextmanager
-def _one_machine() -> Iterator[None]:
-    """Make Ray take the loopback for its address, as on a system that makes no clusters."""
+def _on_loopback() -> Iterator[None]:
+    """In a `with` block, make Ray use the loopback address, as on a system without clusters."""
     from ray._private import ray_constants
 
     constants: Any = ray_constants
-    before = constants.ENABLE_RAY_CLUSTER
+    former_value = constants.ENABLE_RAY_CLUSTER
     constants.ENABLE_RAY_CLUSTER = False
     try:
         yield
     finally:
-        constants.ENABLE_RAY_CLUSTER = before
+        constants.ENABLE_RAY_CLUSTER = former_value

@@ -1,4 +1,4 @@
-"""Do one task in this process: from an order to an outcome, and a result in the store."""
+"""Run a single task in this process: from an order to an outcome, and to a result in the store."""
 
 from __future__ import annotations
 
@@ -51,21 +51,21 @@ class Order:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """The result of an order.
-
-    `busy`: another process is at it. `damaged`: the inputs with the keys in `damaged` are not what was stored.
-    `died`: this process, or another that the task needs, went away. `seconds` is None when the result was already there.
-    """
+    """The outcome of an order."""
 
     status: Status
+    """`done`; `busy`: another process computes the result; `damaged`: inputs are damaged; `failed`; or `died`: a process
+    of the task ended unexpectedly."""
     seconds: float | None = None
+    """Duration; None if the result existed already, or the task is not done."""
     damaged: tuple[str, ...] = ()
+    """Keys of damaged inputs."""
     diagnostics: tuple[Diagnostic, ...] = ()
+    """Reasons of a failure."""
 
 
-# One thread a process: two processes whose threads spin cost each other far more than they gain, and the order of
-# a sum, so the last bits of a result, would depend on the number of threads. Beside a GPU there are more
-# (`threads_beside`).
+# A process has one thread: threads of several processes would slow each other down, and the order of a sum, and so the
+# last bits of a result, would depend on the number of threads. A process on a GPU has more (`threads_beside`).
 ENVIRONMENT = {
     "OMP_NUM_THREADS": "1",
     "MKL_NUM_THREADS": "1",
@@ -73,26 +73,26 @@ ENVIRONMENT = {
     "POLARS_MAX_THREADS": "1",
     "OMP_WAIT_POLICY": "PASSIVE",
     "TOKENIZERS_PARALLELISM": "false",
-    # transformers would fetch kernels for some architectures, and run them.
+    # Otherwise transformers would download kernels for some architectures, and run them.
     "USE_HUB_KERNELS": "NO",
-    # Progress is shown in one place, ours.
+    # The run shows progress itself.
     "HF_HUB_DISABLE_PROGRESS_BARS": "1",
 }
-# What took less than this to make is not waited for until it is on the disk: making it anew costs less than that wait.
+# A result that took less time is not waited for until it is on the disk: computing it again costs less than waiting.
 SYNC_SECONDS = 1.0
 _GRADES = ("train", "sample", "evaluate")
 _PACKAGES = ("torch", "transformers", "numpy", "polars", "math-verify", "ray")
 
 
 def perform_order(order: Order, progress: Callable[[Progress], None] = lambda _: None) -> Outcome:
-    """Do the task unless its result exists or another process works at the task.
+    """Run a task and store its result, if no result exists and no other process works on it.
 
-    The result becomes visible as a whole or not at all. Any exception of the runner comes back as diagnostics; an
-    interruption is passed on after cleaning up, and the work folder stays for the next attempt.
+    The result appears in the store completely or not at all. An exception of the task's function is returned as
+    diagnostics. An interruption is raised again after cleaning up, and the work folder stays for the next attempt.
 
     Args:
-        order: the task with its runner, inputs, store and resources.
-        progress: called with each report of progress.
+        order: The task with its function, inputs, store and resources.
+        progress: Function that receives each report of progress.
     """
     store = Store(order.store)
     try:
@@ -104,25 +104,34 @@ def perform_order(order: Order, progress: Callable[[Progress], None] = lambda _:
             damaged = tuple(key for key in dict.fromkeys(order.inputs.values()) if store.damage(key))
             if damaged:
                 return Outcome("damaged", damaged=damaged)
-            return _run(order, store, progress)
+            return _perform_locked(order, store, progress)
     except Problem as caught:
         return Outcome("failed", diagnostics=caught.diagnostics)
 
 
 def load(reference: str) -> Runner:
-    """Load the function named `module:function`."""
+    """Import and return the function that `module:function` names."""
     module, _, name = reference.partition(":")
     return cast(Runner, getattr(import_whole(module), name))
 
 
-def _run(order: Order, store: Store, progress: Callable[[Progress], None]) -> Outcome:
-    """Run the task's runner and commit its result; return an outcome for every failure."""
+def _perform_locked(order: Order, store: Store, progress: Callable[[Progress], None]) -> Outcome:
+    """Run the function of a task and store its result; the caller holds the lock of the result's key.
+
+    Args:
+        order: The task with its function, inputs and resources.
+        store: The store.
+        progress: Function that receives each report of progress.
+
+    Returns:
+        Outcome `done`, or `failed` or `died` with the reason.
+    """
     work, out = store.work(order.key), store.begin(order.key)
-    began, marked = now(), mark_peak()
-    live = Teller(store.root, order.key, order.task.id)
+    start, is_peak_known = now(), mark_peak()
+    status = Teller(store.root, order.key, order.task.id)
 
     def tell(step: Progress) -> None:
-        live.tell(step)
+        status.tell(step)
         progress(step)
 
     try:
@@ -132,30 +141,30 @@ def _run(order: Order, store: Store, progress: Callable[[Progress], None]) -> Ou
             torch.set_num_threads(order.resources.threads)
         inputs = {role: store.path(key) for role, key in order.inputs.items()}
         runner(Job(order.task, inputs, out, work, order.folder, tell, order.resources))
-        took = time_spans("task", (began, now()))
-        seconds = took["seconds_task"]
+        spans = time_spans("task", (start, now()))
+        seconds = spans["seconds_task"]
         processor = (
-            took["processor_task"]
+            spans["processor_task"]
             if order.resources.trainers == 1 and order.resources.engine == "embedded"
             else None
         )
-        provenance = _describe(
-            order, work, seconds, processor, peak_memory(order.resources.device) if marked else None
-        ) | {"hub": _commits(order, store)}
+        provenance = _describe_origin(
+            order, work, seconds, processor, peak_memory(order.resources.device) if is_peak_known else None
+        ) | {"hub": _list_commits(order, store)}
         store.commit(order.key, out, order.material, provenance, seconds >= SYNC_SECONDS)
         return Outcome("done", seconds)
     except Problem as caught:
-        # The folder of a result that is not made is taken away: nobody would find it.
-        named = tuple(
+        # The folder of the unfinished result is removed below, so diagnostics name the task instead.
+        located = tuple(
             replace(diagnostic, where=order.task.id)
             if (diagnostic.where or "").startswith(str(out))
             else diagnostic
             for diagnostic in caught.diagnostics
         )
-        return Outcome("died" if isinstance(caught, ProcessDied) else "failed", diagnostics=named)
+        return Outcome("died" if isinstance(caught, ProcessDied) else "failed", diagnostics=located)
     except BaseException as caught:
         if type(caught).__module__ == "pyo3_runtime":
-            # The tokenizers library panics, on a text that nobody tried, with what is no Exception.
+            # A panic of the tokenizers library is a BaseException, but no Exception.
             message = f"the model's tokenizer cannot be used: {first_line(caught)}"
             return Outcome(
                 "failed", diagnostics=(error("E0803", message, where=order.task.id, help=RELOAD_REMEDY),)
@@ -163,7 +172,7 @@ def _run(order: Order, store: Store, progress: Callable[[Progress], None]) -> Ou
         if not isinstance(caught, Exception):
             raise
         refusal = storage_problem(caught, store.root)
-        diagnostics = refusal.diagnostics if refusal else (_unexpected(order, store, caught),)
+        diagnostics = refusal.diagnostics if refusal else (_explain_unexpected(order, store, caught),)
         return Outcome("failed", diagnostics=diagnostics)
     finally:
         give_back_freed()
@@ -173,29 +182,37 @@ def _run(order: Order, store: Store, progress: Callable[[Progress], None]) -> Ou
             store.forget_work(order.key)
 
 
-def _unexpected(order: Order, store: Store, caught: Exception) -> Diagnostic:
-    """Return the diagnostic for an exception that no runner foresaw, its traceback kept beside the results."""
+def _explain_unexpected(order: Order, store: Store, caught: Exception) -> Diagnostic:
+    """Return E0990 for an unexpected exception of a task, and write its traceback into the store's folder `errors`."""
     path = store.root / "errors" / f"{order.key}.txt"
     try:
         write_atomic(path, "".join(traceback.format_exception(caught)).encode())
         notes: tuple[str, ...] = (f"the traceback is in {path}",)
     except OSError:
         notes = ()
-    words = first_line(caught, "")
+    message = first_line(caught, "")
     return error(
         "E0990",
-        f"the task ended in {type(caught).__name__}" + (f": {words}" if words else ""),
+        f"the task ended in {type(caught).__name__}" + (f": {message}" if message else ""),
         where=order.task.id,
         notes=notes,
-        help="this looks like a defect of reodsl or of a runner; running again goes on where the task stopped",
+        help="this looks like a defect of reodsl or of a runner; run the command again to continue",
     )
 
 
-def _describe(
-    order: Order, work: Path, seconds: float, processor: float | None, peak: int | None
+def _describe_origin(
+    order: Order, work: Path, seconds: float, processor_seconds: float | None, peak_bytes: int | None
 ) -> dict[str, Any]:
-    """Return the circumstances of a result for reports, prices and people; they are in no identity."""
-    served = {package: " and ".join(versions) for package, versions in read_record(work / PLACE).items()}
+    """Return facts on how a result was computed, for reports and prices; they are not part of the result's key.
+
+    Args:
+        order: The task.
+        work: The task's work folder, in which engines record their versions.
+        seconds: Duration of the task.
+        processor_seconds: Processor time of the task; None if several processes or servers worked.
+        peak_bytes: Peak memory of the task; None if it is not known.
+    """
+    engines = {package: " and ".join(versions) for package, versions in read_record(work / PLACE).items()}
     multiplied = sys.modules.get("runners.models.products")
     return {
         "task": order.task.id,
@@ -203,8 +220,8 @@ def _describe(
         "contents": order.contents,
         "seconds": round(seconds, 3),
         "unconfined": lacking() if order.task.kind in _GRADES else None,
-        "processor_seconds": None if processor is None else round(processor, 3),
-        "peak_memory": peak,
+        "processor_seconds": None if processor_seconds is None else round(processor_seconds, 3),
+        "peak_memory": peak_bytes,
         "device": order.resources.device,
         "device_model": device_model(order.resources.device),
         "products": multiplied.describe_products()
@@ -219,23 +236,23 @@ def _describe(
         "machine": platform.machine(),
         "system": platform.system(),
         "cores": os.cpu_count(),
-        "versions": {**_versions(), **served},
+        "versions": {**_list_versions(), **engines},
     }
 
 
-def _commits(order: Order, store: Store) -> dict[str, str]:
-    """Return the commits of the hub repositories that a result depends on, by repository."""
+def _list_commits(order: Order, store: Store) -> dict[str, str]:
+    """Return the commits of the hub repositories that a result and its inputs depend on, by repository."""
     commits = hub_commits(order.material["payload"])
     for key in order.inputs.values():
-        read = store.get(key)
-        before = read.provenance.get("hub") if read is not None else None
-        commits |= before if isinstance(before, dict) else {}
+        manifest = store.get(key)
+        earlier = manifest.provenance.get("hub") if manifest is not None else None
+        commits |= earlier if isinstance(earlier, dict) else {}
     return dict(sorted(commits.items()))
 
 
 @cache
-def _versions() -> Mapping[str, str]:
-    """Return the versions of what computes, by package; looked up once a process."""
+def _list_versions() -> Mapping[str, str]:
+    """Return the versions of reodsl, Python and the packages that compute, by name."""
     versions = {"reodsl": reodsl.__version__, "python": platform.python_version()}
     for package in _PACKAGES:
         try:
@@ -246,7 +263,7 @@ def _versions() -> Mapping[str, str]:
 
 
 def device_model(device: str) -> str:
-    """Return the name of the processor, or of the GPU as its driver has it; empty if torch sees none."""
+    """Return the name of the processor for `cpu`, else of the GPU by its driver; empty if torch sees no GPU."""
     if device == "cpu":
         return processor()
     torch = sys.modules.get("torch")
@@ -254,15 +271,15 @@ def device_model(device: str) -> str:
 
 
 def give_back_freed() -> None:
-    """Give freed memory back between tasks; without effect where the C library has no `malloc_trim`.
+    """Return freed memory to the system after a task.
 
-    A worker does one task after another, and glibc would keep each one's high-water mark: on the quickstart, 2 GB
-    a process; torch keeps a GPU's, which the next task's servers would lack. Within a task its heap is left alone,
-    since giving pages back and taking them again costs time.
+    A worker runs several tasks, and glibc would keep the memory of the largest: 2 GB a process on the quickstart. torch
+    would keep memory of the GPU that the next task's servers need. During a task nothing is returned, as that costs time.
+    A C library without `malloc_trim` keeps its memory.
     """
     torch = sys.modules.get("torch")
     if torch is not None and torch.cuda.is_initialized():
-        # A sharded model refers to itself, and would stay there until Python happens to look for such rings.
+        # A sharded model has references to itself, so that only the garbage collector frees it.
         gc.collect()
         torch.cuda.empty_cache()
     try:

@@ -1,7 +1,7 @@
-"""Place a task's processes: bundles of cores and GPUs, and what the nodes lack for them.
+"""Compute the bundles of cores and GPUs for a task's processes, and what the nodes lack for them.
 
-A bundle lies on one node. Trainers have a GPU each; an engine has `tensor_parallel` of them, which lie together. Colocated,
-an engine uses the GPUs of the trainers of its bundle in turn with them; alone, it has a bundle of its own behind theirs.
+A bundle is on a single node. A trainer has one GPU; an engine has `tensor_parallel` GPUs on the same node. Colocated, an
+engine and the trainers of its bundle use the same GPUs in turn; disaggregated, bundles of engines follow those of trainers.
 """
 
 from __future__ import annotations
@@ -23,16 +23,23 @@ COMPUTES: frozenset[Kind] = frozenset({"train", "sample", "evaluate"})
 
 @dataclass(frozen=True, slots=True)
 class RayNode:
-    """A machine as Ray knows it: name, cores and GPUs in total, and the GPUs' kind if Ray knows the kind."""
+    """A machine as Ray knows it."""
 
     name: str
+    """Name of the machine."""
     cpus: float
+    """Cores in total."""
     gpus: float
+    """GPUs in total."""
     gpu: str = ""
+    """Kind of the GPUs; empty if Ray does not know it."""
 
 
 def declared_nodes(clusters: Iterable[Cluster]) -> tuple[RayNode, ...]:
-    """Return nodes to declare on this machine: as many as the largest cluster has, with cores for tasks without GPUs."""
+    """Return nodes to declare on this machine for a rehearsal: enough nodes and GPUs for the largest of the clusters.
+
+    A node has two more cores than GPUs, for tasks without GPUs.
+    """
     all_clusters = tuple(clusters)
     gpus = max((cluster.gpus_per_node for cluster in all_clusters), default=0)
     return tuple(
@@ -43,11 +50,14 @@ def declared_nodes(clusters: Iterable[Cluster]) -> tuple[RayNode, ...]:
 
 @dataclass(frozen=True, slots=True)
 class Bundle:
-    """Cores and GPUs on a node for a `role`: `trainer`, `engine`, or both in turn (`worker`)."""
+    """Cores and GPUs on a node for one or several processes."""
 
     role: str
+    """`trainer`, `engine`, or `worker` for a trainer and an engine that use the same GPUs in turn."""
     cpus: float
+    """Number of cores."""
     gpus: float
+    """Number of GPUs."""
 
     def as_ray(self) -> dict[str, float]:
         """Return the bundle as a map of resources for Ray's placement groups.
@@ -59,15 +69,16 @@ class Bundle:
 
 
 def resources_of(kind: Kind, cluster: Cluster | None, device: str, engine: str = "embedded") -> Resources:
-    """Return a task's share of a cluster; a single process without GPUs if there is no cluster.
+    """Return a task's share of a cluster; without a cluster, a single process.
 
-    The embedded engine generates in the task's process; only servers are several. sample and evaluate use all GPUs.
+    The embedded engine generates in the task's own process, while SGLang may have several servers. Tasks of the kinds
+    `sample` and `evaluate` use all GPUs of a cluster.
 
     Args:
-        kind: the task's kind.
-        cluster: the cluster of the task's experiment, or None.
+        kind: Kind of the task.
+        cluster: Cluster of the task's experiment, or None.
         device: `cuda` or `cpu`.
-        engine: the engine that generates rollouts.
+        engine: Engine that generates: `embedded`, `sglang` or `served`.
     """
     if kind not in COMPUTES:
         return Resources()
@@ -94,22 +105,30 @@ def resources_of(kind: Kind, cluster: Cluster | None, device: str, engine: str =
 
 
 def bundles(kind: Kind, resources: Resources) -> tuple[Bundle, ...]:
-    """Return the bundles of a task; the task's own process runs in the first."""
+    """Return the bundles of cores and GPUs that a task needs; the task's own process runs in the first bundle.
+
+    Args:
+        kind: Kind of the task.
+        resources: The task's share of the machines.
+    """
     threads, gpu_share = float(resources.threads), 1.0 if resources.reserves_gpus else 0.0
-    wide = resources.tensor_parallel
+    width = resources.tensor_parallel
     servers = resources.engine != "embedded"
     if kind != "train":
-        return (Bundle("engine" if servers else "worker", threads, wide * gpu_share),) * resources.engines
+        return (Bundle("engine" if servers else "worker", threads, width * gpu_share),) * resources.engines
     if resources.disaggregated:
         trainers = (Bundle("trainer", threads, gpu_share),) * resources.trainers
-        return (*trainers, *(Bundle("engine", threads, wide * gpu_share),) * resources.engines)
-    return (Bundle("worker" if servers else "trainer", wide * threads, wide * gpu_share),) * -(
-        -resources.trainers // wide
+        return (*trainers, *(Bundle("engine", threads, width * gpu_share),) * resources.engines)
+    return (Bundle("worker" if servers else "trainer", width * threads, width * gpu_share),) * -(
+        -resources.trainers // width
     )
 
 
 def cores_of(order: Order) -> int:
-    """Return the cores that the task's own process keeps busy: twice its threads if it generates while it trains."""
+    """Return the number of cores that a task's own process uses.
+
+    It is the process's threads, or twice as many if it generates rollouts while it trains on a processor.
+    """
     resources = order.resources
     method = order.task.payload["stage"]["method"] if order.task.kind == "train" else {}
     concurrent = bool(method.get("lag")) and not resources.reserves_gpus and resources.engine == "embedded"
@@ -117,18 +136,18 @@ def cores_of(order: Order) -> int:
 
 
 MOST_THREADS = 16
-"""Threads of a process on a GPU: more do not copy faster."""
+"""Threads of a process on a GPU at most; more threads do not copy faster."""
 
 
 def threads_beside(resources: Resources, nodes: Sequence[tuple[float, float]]) -> Resources:
-    """Return resources whose GPU processes have an equal share of a node's cores as threads, at the fewest over nodes.
+    """Return a task's resources with more threads for its processes on GPUs: a node's cores divided by its GPUs.
 
-    Processors beside GPUs only copy and compare numbers, so no result depends on their threads. Ray reserves one core
-    for each process, as for others.
+    The node with the fewest cores for each GPU counts. Results do not depend on these threads, since processors beside
+    GPUs only copy and compare numbers. Ray still reserves one core for each process.
 
     Args:
-        resources: the resources of a task.
-        nodes: cores and GPUs of each node.
+        resources: Resources of a task; without GPUs they stay unchanged.
+        nodes: (cores, GPUs) of each node.
     """
     shares = [int(cores // gpus) for cores, gpus in nodes if gpus]
     if resources.device == "cpu" or not shares:
@@ -137,8 +156,14 @@ def threads_beside(resources: Resources, nodes: Sequence[tuple[float, float]]) -
 
 
 def lacking(needed: Sequence[Bundle], nodes: Sequence[RayNode], where: str | None) -> Diagnostic | None:
-    """Return E0971 with the needed and the available bundles if the bundles do not fit the nodes, else None."""
-    if not needed or _fit(needed, nodes):
+    """Return E0971 if bundles do not fit the nodes, with what is needed and what the nodes have, else None.
+
+    Args:
+        needed: Bundles of a task.
+        nodes: Nodes of the cluster, or this machine.
+        where: Name of the cluster or task for the diagnostic, or None.
+    """
+    if not needed or _fits_nodes(needed, nodes):
         return None
     request = ", ".join(
         f"{needed.count(bundle)} {bundle.role}{'s' if needed.count(bundle) > 1 else ''} of {_amounts(bundle)}"
@@ -146,52 +171,62 @@ def lacking(needed: Sequence[Bundle], nodes: Sequence[RayNode], where: str | Non
     )
     total = _amounts(Bundle("", sum(bundle.cpus for bundle in needed), sum(bundle.gpus for bundle in needed)))
     available = _amounts(
-        Bundle("", sum(node.cpus for node in nodes), sum(node.gpus for node in nodes)), every=True
+        Bundle("", sum(node.cpus for node in nodes), sum(node.gpus for node in nodes)), with_zero=True
     )
-    listed = [f"{node.name} has {_amounts(Bundle('', node.cpus, node.gpus), every=True)}" for node in nodes]
+    listed = [f"{n.name} has {_amounts(Bundle('', n.cpus, n.gpus), with_zero=True)}" for n in nodes]
     notes = listed[:8] + ([f"and {len(listed) - 8} more nodes"] if len(listed) > 8 else [])
     return error(
         "E0971",
-        f"a task takes {request}, {total} in all, and there {'is' if available[:2] == '1 ' else 'are'} {available}",
+        f"a task needs {request}, {total} in all, and the nodes have {available}",
         where=where,
         notes=notes,
-        help="take fewer nodes, GPUs or `tensor_parallel` in `cluster`, or a Ray cluster that has them: --address HOST:PORT",
+        help="write fewer nodes, GPUs or `tensor_parallel` in `cluster`, or use a larger Ray cluster: --address HOST:PORT",
     )
 
 
-def _amounts(bundle: Bundle, every: bool = False) -> str:
-    """Return cores and GPUs in words; with `every`, none of a kind too."""
+def _amounts(bundle: Bundle, with_zero: bool = False) -> str:
+    """Return the GPUs and cores of a bundle in words; zero GPUs are named only if `with_zero`."""
     gpus, cpus = f"{bundle.gpus:g} GPU{'s' if bundle.gpus != 1 else ''}", f"{bundle.cpus:g} core"
     cpus += "s" if bundle.cpus != 1 else ""
-    return f"{gpus} and {cpus}" if bundle.gpus or every else cpus
+    return f"{gpus} and {cpus}" if bundle.gpus or with_zero else cpus
 
 
-def _fit(needed: Sequence[Bundle], nodes: Sequence[RayNode]) -> bool:
-    """Return whether the bundles fit; the largest is placed first, on the node with the fewest free GPUs and cores."""
+def _fits_nodes(needed: Sequence[Bundle], nodes: Sequence[RayNode]) -> bool:
+    """Return whether bundles fit the nodes.
+
+    The largest bundle is placed first, always on the fitting node with the fewest free GPUs and cores.
+    """
     free = [[node.gpus, node.cpus] for node in nodes]
     for bundle in sorted(needed, key=lambda b: (-b.gpus, -b.cpus)):
-        room = [node for node in free if node[0] >= bundle.gpus and node[1] >= bundle.cpus]
-        if not room:
+        candidates = [node for node in free if node[0] >= bundle.gpus and node[1] >= bundle.cpus]
+        if not candidates:
             return False
-        best = min(room)
-        best[0] -= bundle.gpus
-        best[1] -= bundle.cpus
+        tightest = min(candidates)
+        tightest[0] -= bundle.gpus
+        tightest[1] -= bundle.cpus
     return True
 
 
 _DRIVER = Path("/proc/driver/nvidia/gpus")
 _SIZE = re.compile(r"\d+G(I?B)?|HBM\d\w*")
-"""Words that tell of memory, as 80GB and HBM3."""
+"""Words in the name of a GPU for its memory, such as 80GB and HBM3."""
 
 
 def model_words(name: str) -> frozenset[str]:
-    """Return the words of a name that have a digit and are no memory size: H100 of `NVIDIA H100 80GB HBM3`."""
+    """Return the words in the name of a GPU that name its model: {`H100`} for `NVIDIA H100 80GB HBM3`.
+
+    These are words with a digit, except sizes and kinds of memory.
+    """
     words = re.split(r"[^A-Z0-9]+", name.upper())
     return frozenset(word for word in words if re.search(r"\d", word) and not _SIZE.fullmatch(word))
 
 
 def gpu_here(driver: Path = _DRIVER) -> str:
-    """Return the driver's name of this machine's first GPU; nothing if it reports none."""
+    """Return the name of this machine's first GPU as its driver reports it; empty without a GPU.
+
+    Args:
+        driver: Folder in which the driver lists GPUs.
+    """
     for file in sorted(driver.glob("*/information")):
         match = re.search(r"^Model:\s*(\S.*)$", file.read_text("utf-8", "replace"), re.MULTILINE)
         if match:
@@ -200,19 +235,25 @@ def gpu_here(driver: Path = _DRIVER) -> str:
 
 
 def other_gpus(cluster: Cluster, nodes: Sequence[RayNode], where: str | None) -> Diagnostic | None:
-    """Return W0971 if nodes have GPUs of another kind than the cluster says, by which it is priced."""
-    words = model_words(cluster.gpu)
-    unlike = [
-        node for node in nodes if node.gpus and model_words(node.gpu) and not model_words(node.gpu) & words
+    """Return W0971 if nodes have GPUs of another model than `gpu` of the cluster, by which runs are priced, else None.
+
+    Args:
+        cluster: Cluster of the spec.
+        nodes: Nodes of the Ray cluster, or this machine.
+        where: Name of the cluster for the diagnostic, or None.
+    """
+    expected = model_words(cluster.gpu)
+    differing = [
+        node for node in nodes if node.gpus and model_words(node.gpu) and not model_words(node.gpu) & expected
     ]
-    if not words or not unlike:
+    if not expected or not differing:
         return None
-    kinds = ", ".join(dict.fromkeys(node.gpu for node in unlike))
+    kinds = ", ".join(dict.fromkeys(node.gpu for node in differing))
     return warning(
         "W0971",
-        f"the spec runs on {cluster.gpu}, and the GPUs there are {kinds}",
+        f"the spec runs on {cluster.gpu}, but the nodes have {kinds}",
         where=where,
-        notes=[f"{node.name} has {node.gpus:g} {node.gpu}" for node in unlike[:8]],
-        help="prices and what fits in memory are those of the spec: say in `cluster` what there is (`gpu`, `memory`,"
+        notes=[f"{node.name} has {node.gpus:g} {node.gpu}" for node in differing[:8]],
+        help="prices and memory are computed for the spec's GPUs: write the nodes' GPUs in `cluster` (`gpu`, `memory`,"
         " `hardware`)",
     )

@@ -1,4 +1,4 @@
-"""Probe the nodes of a run: a row for each thing that they need, asked of every node of a Ray cluster at once."""
+"""Probe the nodes of a run: check what runs need, such as drivers and disks, on all nodes of a Ray cluster at once."""
 
 from __future__ import annotations
 
@@ -27,29 +27,33 @@ from runners.engine.sglang.settings import REMEDY, find_interpreter, link_kernel
 from runners.execute.instance import import_ray, start_ray
 
 ANSWER_SECONDS = 50.0
-"""Seconds that nodes have to answer, and again to meet: both and joining Ray take less than two minutes."""
+"""Seconds that nodes have to answer, and again to form a group; with joining Ray less than two minutes in all."""
 _PROBE_SECONDS = 40.0
-"""Seconds of all rows of a node, and of any step of a meeting."""
+"""Seconds for all probes of a node, and for any step of forming a group."""
 _DRIVER, _GLIBC, _GCC = 580, (2, 34), 11
-"""The oldest that do."""
+"""Oldest versions that suffice of NVIDIA's driver, of glibc and of gcc."""
 _SLOW_BYTES_PER_SECOND = 50e6
-"""Bytes per second of a disk, or from node to node, with which checkpoints or new weights would keep GPUs waiting."""
+"""Speed of a disk, or of a connection of two nodes, below which GPUs wait for checkpoints or new weights."""
 _FILE_BYTES, _SUMMANDS = 64 << 20, 4 << 20
-"""Bytes of a file, and float32 numbers of a sum."""
+"""Bytes of a file for measuring, and float32 numbers of a tensor for measuring."""
 _CLOCK_SECONDS = 5.0
-"""Seconds between two clocks that are more than the answer's way."""
+"""Difference of two clocks that the time of an answer cannot explain."""
 
 
 _MOST_LISTED = 4
-"""Nodes or GPUs that a row names; it counts the rest."""
+"""Nodes or GPUs that a message names; it counts further ones."""
 
 
 class ProbeFailed(Exception):
-    """A lack of a node, as a sentence."""
+    """A failure of a probe: what the node lacks, as a sentence."""
 
 
 def ask_command(*command: str) -> str:
-    """Return the standard output of a command. Raises ProbeFailed if it cannot be run or fails."""
+    """Run a command, and return its output.
+
+    Raises:
+        ProbeFailed: the command does not exist, fails, or does not end in `_PROBE_SECONDS`.
+    """
     try:
         run = subprocess.run(command, capture_output=True, text=True, timeout=_PROBE_SECONDS, check=True)
     except FileNotFoundError as caught:
@@ -62,21 +66,24 @@ def ask_command(*command: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Site:
-    """A node as probes see it: files below `root`, commands, C library, and the Python of SGLang.
-
-    `mark` is a file that the asking process has put into the store's folder, and that the node should see.
-    """
+    """A node as probes see it; tests replace its fields."""
 
     mark: Path | None = None
+    """File that the command has put into the store's folder, which the node should see; None without a store."""
     root: Path = Path("/")
+    """Folder of the system's files."""
     ask: Callable[..., str] = ask_command
+    """Function that runs a command and returns its output."""
     libc: str = field(default_factory=lambda: str(os.confstr("CS_GNU_LIBC_VERSION")))
+    """Name and version of the C library."""
     include: Path = field(default_factory=lambda: Path(sysconfig.get_path("include")))
+    """Folder of this Python's headers."""
     python: Path | None = field(default_factory=find_interpreter)
+    """Python that has SGLang, or None."""
 
     @property
     def has(self) -> frozenset[str]:
-        """Return the features of this node that rows may require."""
+        """Return the features of this node on which probes depend: `gpus`, `store` and `toolkit` (of CUDA)."""
         features = {
             "gpus": any(self.root.glob("dev/nvidia[0-9]*")),
             "store": self.mark is not None,
@@ -85,28 +92,30 @@ class Site:
         return frozenset(name for name, present in features.items() if present)
 
 
-def _look_at_driver(site: Site) -> str:
-    """Return the version of NVIDIA's kernel driver. Raises ProbeFailed if it is missing or too old."""
+def _probe_driver(site: Site) -> str:
+    """Return the version of NVIDIA's kernel driver; ProbeFailed if it is missing or too old."""
     try:
         text = (site.root / "proc/driver/nvidia/version").read_text("utf-8", "replace")
     except OSError:
-        raise ProbeFailed("the kernel has none loaded") from None
+        raise ProbeFailed("the kernel has loaded no driver") from None
     match = re.search(r"\b(\d{3,})(\.\d+)+\b", text)
     if match is None or int(match[1]) < _DRIVER:
         raise ProbeFailed(
-            f"{match[0] if match else 'of unknown version'}, and {_DRIVER} is the first that runs CUDA 13"
+            f"{match[0] if match else 'of unknown version'}, and CUDA 13 needs {_DRIVER} or newer"
         )
     return match[0]
 
 
-def _look_at_glibc(site: Site) -> str:
+def _probe_glibc(site: Site) -> str:
+    """Return the name and version of the C library; ProbeFailed if it is older than SGLang needs."""
     numbers = tuple(map(int, re.findall(r"\d+", site.libc)))
     if numbers < _GLIBC:
         raise ProbeFailed(f"{site.libc}, and SGLang is built for {'.'.join(map(str, _GLIBC))}")
     return site.libc
 
 
-def _look_at_compiler(site: Site) -> str:
+def _probe_compiler(site: Site) -> str:
+    """Return the version of gcc; ProbeFailed if gcc or c++ is missing or too old."""
     versions = [site.ask(name, "-dumpfullversion", "-dumpversion") for name in ("gcc", "c++")]
     old = [version for version in versions if not version[:1].isdigit() or int(version.split(".")[0]) < _GCC]
     if old:
@@ -114,63 +123,74 @@ def _look_at_compiler(site: Site) -> str:
     return f"gcc {versions[0]}"
 
 
-def _look_at_header(site: Site) -> str:
+def _probe_header(site: Site) -> str:
+    """Return the folder with `Python.h`; ProbeFailed if this Python or SGLang's Python has no headers."""
     folders = [site.include]
     if site.python is not None:
-        printed = "import sysconfig; print(sysconfig.get_path('include'))"
-        folders.append(Path(site.ask(str(site.python), "-P", "-c", printed)))
+        code = "import sysconfig; print(sysconfig.get_path('include'))"
+        folders.append(Path(site.ask(str(site.python), "-P", "-c", code)))
     for folder in folders:
         if not (folder / "Python.h").is_file():
-            raise ProbeFailed(f"there is none in {folder}")
+            raise ProbeFailed(f"it is missing in {folder}")
     return str(folders[0])
 
 
-def _look_at_sglang(site: Site) -> str:
+def _probe_sglang(site: Site) -> str:
+    """Return the path of the Python that has SGLang; ProbeFailed if there is none."""
     if site.python is None:
         raise ProbeFailed("not installed")
     return str(site.python)
 
 
-def _look_at_gpus(site: Site) -> str:
-    """Return the kinds and memory of the GPUs. Raises ProbeFailed if kinds differ or another program holds memory."""
+def _probe_gpus(site: Site) -> str:
+    """Return the kinds and memory of the GPUs; ProbeFailed if their kinds differ, or other programs use their memory."""
     query = ("nvidia-smi", "--query-gpu=name,memory.total,memory.used", "--format=csv,noheader,nounits")
     rows = [line.rsplit(",", 2) for line in site.ask(*query).splitlines()]
     kinds = [f"{name.strip()}, {float(total) / 1024:.0f} GiB" for name, total, _ in rows]
     summary = " and ".join(f"{kinds.count(kind)} x {kind}" for kind in dict.fromkeys(kinds))
-    busy = [i for i, (_, total, used) in enumerate(rows) if float(used) > 0.1 * float(total)]
+    busy_gpus = [i for i, (_, total, used) in enumerate(rows) if float(used) > 0.1 * float(total)]
     if len(set(kinds)) != 1:
-        raise ProbeFailed(f"{summary}, and all wait for the slowest" if kinds else "nvidia-smi lists none")
-    if busy:
-        raise ProbeFailed(
-            f"{summary}, and others hold memory of {listed(list(map(str, busy)), _MOST_LISTED)}"
-        )
+        raise ProbeFailed(f"{summary}, and all wait for the slowest" if kinds else "nvidia-smi lists no GPU")
+    if busy_gpus:
+        names = listed(list(map(str, busy_gpus)), _MOST_LISTED)
+        raise ProbeFailed(f"{summary}, and other programs use memory of GPU {names}")
     return summary
 
 
-def _look_at_store(site: Site) -> str:
+def _probe_store(site: Site) -> str:
+    """Return the free space of the store's disk; ProbeFailed if the node does not see the store or cannot write to it."""
     assert site.mark is not None
     if not site.mark.is_file():
-        raise ProbeFailed(f"{site.mark.parent} is not there")
-    _write(site.mark.parent, 1 << 20)
+        raise ProbeFailed(f"{site.mark.parent} does not exist")
+    _measure_disk(site.mark.parent, 1 << 20)
     free = os.statvfs(site.mark.parent)
     return f"seen, {free.f_bavail * free.f_frsize / 1e9:.0f} GB free"
 
 
-def _look_at_disk(site: Site) -> str:
+def _probe_disk(site: Site) -> str:
+    """Return the speed of the store's disk; ProbeFailed if it is below `_SLOW_BYTES_PER_SECOND`."""
     assert site.mark is not None
-    write, read = _write(site.mark.parent, _FILE_BYTES)
+    write, read = _measure_disk(site.mark.parent, _FILE_BYTES)
     words = f"writes {write / 1e6:,.0f} MB/s, reads {read / 1e6:,.0f} MB/s"
     if min(write, read) < _SLOW_BYTES_PER_SECOND:
         raise ProbeFailed(words)
     return words
 
 
-def _write(folder: Path, size: int) -> tuple[float, float]:
-    """Write and read a file of `size` bytes; return the bytes per second of both. Raises ProbeFailed if the disk refuses."""
+def _measure_disk(folder: Path, size: int) -> tuple[float, float]:
+    """Write a file and read it, and return (bytes written per second, bytes read per second).
+
+    Args:
+        folder: Folder on the disk.
+        size: Bytes of the file.
+
+    Raises:
+        ProbeFailed: the disk refuses.
+    """
     data = secrets.token_bytes(1 << 20)
     try:
         with tempfile.TemporaryFile(dir=folder) as file:
-            began = time.perf_counter()
+            start = time.perf_counter()
             for _ in range(size >> 20):
                 file.write(data)
             file.flush()
@@ -180,12 +200,13 @@ def _write(folder: Path, size: int) -> tuple[float, float]:
             file.seek(0)
             while file.read(1 << 20):
                 pass
-            return size / (middle - began), size / (time.perf_counter() - middle)
+            return size / (middle - start), size / (time.perf_counter() - middle)
     except OSError as caught:
         raise ProbeFailed(f"{folder}: {caught.strerror}") from caught
 
 
-def _look_at_build(site: Site) -> str:
+def _probe_build(site: Site) -> str:
+    """Compile and link a CUDA kernel with SGLang's toolkit, and say so; ProbeFailed if that fails."""
     assert site.python is not None
     home = Path(toolkit(site.python)["CUDA_HOME"])
     with tempfile.TemporaryDirectory() as folder:
@@ -197,17 +218,25 @@ def _look_at_build(site: Site) -> str:
     return f"a kernel compiles and links with {home}"
 
 
-def _look_at_hand_over(site: Site) -> str:
+def _probe_hand_over(site: Site) -> str:
+    """Check in further processes that SGLang's Python can read a tensor of this Python on the GPU, and say so."""
     code = "import sys; from runners.execute.probes import hand_over; print(hand_over(*sys.argv[1:]))"
-    # Neither process may keep memory of the GPU, which this one would.
+    # Other processes do it, since this process would keep memory of the GPU.
     return site.ask(sys.executable, "-P", "-c", code, "cuda", str(site.python or sys.executable))
 
 
 def hand_over(device: str, python: str) -> str:
-    """Let a process of another Python read a tensor as servers read weights, and return the tensor's bytes in words.
+    """Let a process of another Python read a tensor in the way that SGLang's servers read new weights.
+
+    Args:
+        device: Device of the tensor, such as `cuda`.
+        python: Path of the other Python.
+
+    Returns:
+        A sentence with the size of the tensor.
 
     Raises:
-        ProbeFailed: the process reads another sum or nothing.
+        ProbeFailed: the process reads other numbers, or fails.
     """
     import torch
 
@@ -234,7 +263,7 @@ reductions.rebuild_cuda_tensor = lambda *given: rebuild(*given[:6], number_of[gi
 ((_, tensor),) = pickle.loads(base64.b64decode(sys.stdin.read()))
 print(float(tensor.sum()))
 """
-"""Reads a tensor whose GPU is named by what it is, as servers do."""
+"""A program that reads a pickled tensor whose GPU is named by its UUID, as SGLang's servers do, and prints its sum."""
 _KERNEL = """#include <cuda/std/cstdint>
 __global__ void fill(cuda::std::uint32_t* x) { x[threadIdx.x] = blockIdx.x; }
 void call(cuda::std::uint32_t* x) { fill<<<1, 32>>>(x); }
@@ -244,119 +273,149 @@ _SAME = "install the same version on every node"
 
 @dataclass(frozen=True, slots=True)
 class Probe:
-    """A row of the table: `look` returns the finding or raises ProbeFailed, and `help` is the remedy.
-
-    The row concerns nodes that have every feature of `about`. A finding that is `alike` is the same on all these nodes. If
-    a row is not `needed`, a run without the finding is slow, or fails only if other programs are in its way.
-    """
+    """A check of a node."""
 
     name: str
+    """Name of what is checked."""
     look: Callable[[Site], str]
+    """Function that returns what it found in words, or raises ProbeFailed."""
     help: str
+    """Remedy for a failure."""
     about: frozenset[str] = frozenset({"gpus"})
+    """Features of a node; only nodes that have all of these are checked."""
     alike: bool = False
+    """True if all nodes should have the same."""
     needed: bool = True
+    """False if a run without it is only slow, or fails only because of other programs."""
 
 
 STORE = frozenset({"store"})
-"""The row that every run on several nodes asks for."""
+"""Names of the probes for every run on several nodes."""
 SERVERS = frozenset({"driver", "glibc", "compiler", "Python.h", "sglang", "gpus"})
-"""Rows that servers on GPUs need: quick ones, which a run looks at before it takes GPUs."""
-_KINDS = "end what else uses them, or take nodes with GPUs of one kind"
+"""Names of the quick probes for SGLang's servers on GPUs, which a run does before it reserves GPUs."""
+_KINDS = "end other programs that use them, or take nodes with GPUs of one kind"
 PROBES = (
-    Probe("driver", _look_at_driver, f"install NVIDIA's driver {_DRIVER} or newer", alike=True),
-    Probe("glibc", _look_at_glibc, "take a newer system: Ubuntu 22.04, Debian 12 and RHEL 9 have it"),
-    Probe("compiler", _look_at_compiler, f"install gcc and g++ {_GCC} or newer, as by: apt install g++"),
-    Probe("Python.h", _look_at_header, "install this Python's headers, as by: apt install python3-dev"),
-    Probe("sglang", _look_at_sglang, REMEDY),
-    Probe("gpus", _look_at_gpus, _KINDS, alike=True, needed=False),
+    Probe("driver", _probe_driver, f"install NVIDIA's driver {_DRIVER} or newer", alike=True),
+    Probe("glibc", _probe_glibc, "take a newer system: Ubuntu 22.04, Debian 12 and RHEL 9 have it"),
+    Probe("compiler", _probe_compiler, f"install gcc and g++ {_GCC} or newer, as by: apt install g++"),
+    Probe("Python.h", _probe_header, "install this Python's headers, as by: apt install python3-dev"),
+    Probe("sglang", _probe_sglang, REMEDY),
+    Probe("gpus", _probe_gpus, _KINDS, alike=True, needed=False),
     Probe(
         "store",
-        _look_at_store,
+        _probe_store,
         "put it on a file system with room that every node mounts: --store DIR",
         STORE,
     ),
-    Probe("disk", _look_at_disk, "put the store on a faster file system: --store DIR", STORE, needed=False),
-    Probe("hand-over", _look_at_hand_over, "give the container shared memory: --shm-size 16g, --ipc host"),
-    Probe("build", _look_at_build, "install it again: make sglang PROFILE=cuda", frozenset({"toolkit"})),
+    Probe("disk", _probe_disk, "put the store on a faster file system: --store DIR", STORE, needed=False),
+    Probe("hand-over", _probe_hand_over, "give the container shared memory: --shm-size 16g, --ipc host"),
+    Probe("build", _probe_build, "install it again: make sglang PROFILE=cuda", frozenset({"toolkit"})),
 )
 EVERYTHING = frozenset(row.name for row in PROBES)
 
 
 def probe(site: Site, names: frozenset[str]) -> tuple[MachinePart, ...]:
-    """Return a node's results for the named rows that concern the node; a row that is not done in time says so."""
-    has = site.has
-    rows = [row for row in PROBES if row.name in names and row.about <= has]
-    late = f"not done after {_PROBE_SECONDS:g} seconds"
-    results = {row.name: MachinePart(row.name, "broken", late, row.help, row.needed) for row in rows}
-    # A disk that hangs keeps its thread for ever, and nobody waits for it.
-    looks = [Thread(target=_look, args=(row, site, results), daemon=True) for row in rows]
-    until = time.monotonic() + _PROBE_SECONDS
-    for look in looks:
-        look.start()
-        # Alone, where its share of the time is enough: a disk is not measured beside a compiler.
-        look.join(_PROBE_SECONDS / len(looks))
-    for look in looks:
-        look.join(max(0.0, until - time.monotonic()))
+    """Run probes on this node, and return their findings; a probe that does not end in time counts as failed.
+
+    Args:
+        site: This node.
+        names: Names of the probes; probes for features that the node lacks are left out.
+    """
+    features = site.has
+    rows = [row for row in PROBES if row.name in names and row.about <= features]
+    timeout_text = f"not done after {_PROBE_SECONDS:g} seconds"
+    results = {row.name: MachinePart(row.name, "broken", timeout_text, row.help, row.needed) for row in rows}
+    # A hanging disk would block its thread for ever, so threads are daemons, and are not waited for at exit.
+    threads = [Thread(target=_run_probe, args=(row, site, results), daemon=True) for row in rows]
+    deadline = time.monotonic() + _PROBE_SECONDS
+    for thread in threads:
+        thread.start()
+        # One after another if time suffices, so that a disk is not measured while a compiler runs.
+        thread.join(_PROBE_SECONDS / len(threads))
+    for thread in threads:
+        thread.join(max(0.0, deadline - time.monotonic()))
     return tuple(results.values())
 
 
-def _look(row: Probe, site: Site, results: dict[str, MachinePart]) -> None:
+def _run_probe(row: Probe, site: Site, results: dict[str, MachinePart]) -> None:
+    """Run a probe, and store its finding or failure in `results` under the name of the probe."""
     try:
         results[row.name] = MachinePart(row.name, "ok", row.look(site), needed=row.needed)
-    except Exception as lack:  # Whatever it is, the other rows are worth having.
+    except Exception as lack:  # Any failure of a probe must leave the other findings.
         results[row.name] = MachinePart(row.name, "broken", first_line(lack), row.help, row.needed)
 
 
 NodeParts = Mapping[str, Sequence[MachinePart]]
-"""The rows of each node, by its name."""
+"""The findings of probes on each node, by the node's name."""
 
 
 def ask_nodes(mark: Path | None, names: frozenset[str]) -> NodeParts:
-    """Return the rows of every node of the Ray cluster that this process has joined.
+    """Run probes on every node of the Ray cluster that this process has joined, and return their findings.
 
-    A node that does not answer in time, or has another reodsl, has one row that says so.
+    A node that does not answer in time, or has another version of reodsl, has a single finding that says so.
+
+    Args:
+        mark: File in the store's folder that nodes should see, or None.
+        names: Names of the probes.
     """
     ray = import_ray()
-    look = ray.remote(max_retries=0, num_cpus=0)(_make_question(__version__, mark, names))
-    flying = {
-        look.options(scheduling_strategy=strategy).remote(): name for name, strategy in _places().items()
+    remote = ray.remote(max_retries=0, num_cpus=0)(_make_remote_probe(__version__, mark, names))
+    pending = {
+        remote.options(scheduling_strategy=target).remote(): name for name, target in _list_targets().items()
     }
     results: dict[str, tuple[MachinePart, ...]] = {}
-    until = time.monotonic() + ANSWER_SECONDS
-    while flying:
-        finished, _ = ray.wait(list(flying), timeout=max(0.0, until - time.monotonic()))
+    deadline = time.monotonic() + ANSWER_SECONDS
+    while pending:
+        finished, _ = ray.wait(list(pending), timeout=max(0.0, deadline - time.monotonic()))
         now = time.time()
         if not finished:
-            words = f"no answer within {ANSWER_SECONDS:g} seconds"
-            silent = MachinePart("ray", "broken", words, "see Ray's log on this node")
-            return results | dict.fromkeys(flying.values(), (silent,))
+            message = f"no answer within {ANSWER_SECONDS:g} seconds"
+            silent = MachinePart("ray", "broken", message, "see Ray's log on this node")
+            return results | dict.fromkeys(pending.values(), (silent,))
         (ref,) = finished
-        results[flying.pop(ref)] = _hear(ray, ref, now)
+        results[pending.pop(ref)] = _read_answer(ray, ref, now)
     return results
 
 
-def _hear(ray: Any, ref: Any, now: float) -> tuple[MachinePart, ...]:
-    """Return the rows of a node's answer, which arrived at time `now`."""
+def _read_answer(ray: Any, ref: Any, arrival: float) -> tuple[MachinePart, ...]:
+    """Return the findings in a node's answer, with a finding on its clock.
+
+    Args:
+        ray: The module Ray.
+        ref: Ray's reference to the answer.
+        arrival: Time at which the answer arrived, in seconds since the epoch.
+    """
     try:
         version, rows, clock = ray.get(ref)
     except ray.exceptions.RayError as caught:
         return (MachinePart("reodsl", "broken", first_line(caught), _SAME),)
     if version != __version__:
         state = f"is {version}" if version else "is not installed"
-        return (MachinePart("reodsl", "broken", f"{state}, and this command is of {__version__}", _SAME),)
-    off = clock - now
-    fine = abs(off) < _CLOCK_SECONDS
-    words = "as here" if fine else f"{abs(off):,.0f} seconds {'ahead' if off > 0 else 'behind'}"
-    help = None if fine else "let all nodes take the time of one server, as chrony does"
-    return (MachinePart("clock", "ok" if fine else "broken", words, help, needed=False), *rows)
+        return (MachinePart("reodsl", "broken", f"{state}, and this command has {__version__}", _SAME),)
+    delta = clock - arrival
+    is_close = abs(delta) < _CLOCK_SECONDS
+    text = "as here" if is_close else f"{abs(delta):,.0f} seconds {'ahead' if delta > 0 else 'behind'}"
+    help = None if is_close else "synchronise the clocks of all nodes, for example with chrony"
+    return (MachinePart("clock", "ok" if is_close else "broken", text, help, needed=False), *rows)
 
 
-def _make_question(version: str, mark: Path | None, names: frozenset[str]) -> Callable[[], tuple[Any, ...]]:
-    """Return the function that Ray sends to a node: it gives the node's version, rows and clock."""
+def _make_remote_probe(
+    version: str, mark: Path | None, names: frozenset[str]
+) -> Callable[[], tuple[Any, ...]]:
+    """Return the function that Ray runs on a node to probe it.
+
+    Args:
+        version: Version of reodsl of this process.
+        mark: File in the store's folder that the node should see, or None.
+        names: Names of the probes.
+
+    Returns:
+        A function that returns the node's version of reodsl, its findings, and its time in seconds since the epoch. With
+        another version there are no findings, and the time is 0.
+    """
 
     def look() -> tuple[Any, ...]:
-        # A function within a function travels whole, so it runs also where this file is another or missing.
+        # Ray pickles a nested function completely, so that it runs on nodes where this file differs or is missing.
         try:
             from reodsl import __version__ as installed
         except ImportError:
@@ -365,14 +424,16 @@ def _make_question(version: str, mark: Path | None, names: frozenset[str]) -> Ca
             return installed, (), 0.0
         from runners.execute.probes import Site, probe
 
-        rows = probe(Site(mark), names)
-        return installed, rows, time.time()
+        return installed, probe(Site(mark), names), time.time()
 
     return look
 
 
-def _places() -> dict[str, Any]:
-    """Return a scheduling strategy for each node by the node's name; equal names get a prefix of their Ray id."""
+def _list_targets() -> dict[str, Any]:
+    """Return for each live node's name the strategy by which Ray schedules a task on the node.
+
+    Nodes with equal names get the start of their id in Ray after their name.
+    """
     from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
     alive = [node for node in import_ray().nodes() if node["Alive"]]
@@ -386,7 +447,7 @@ def _places() -> dict[str, Any]:
 
 
 def compare(parts_of: NodeParts) -> tuple[MachinePart, ...]:
-    """Return a row for each property that should be the same on all nodes and differs."""
+    """Return a failed finding for each property that differs between nodes but should be the same, such as the driver."""
     rows = []
     for row in PROBES:
         nodes_of: dict[str, list[str]] = {}
@@ -395,13 +456,13 @@ def compare(parts_of: NodeParts) -> tuple[MachinePart, ...]:
                 if row.alike and part.name == row.name and part.state == "ok":
                     nodes_of.setdefault(part.says, []).append(node)
         if len(nodes_of) > 1:
-            words = "; ".join(f"{says} on {listed(nodes, _MOST_LISTED)}" for says, nodes in nodes_of.items())
-            rows.append(MachinePart(row.name, "broken", words, "take nodes that have the same", needed=False))
+            text = "; ".join(f"{says} on {listed(nodes, _MOST_LISTED)}" for says, nodes in nodes_of.items())
+            rows.append(MachinePart(row.name, "broken", text, "take nodes with the same", needed=False))
     return tuple(rows)
 
 
 def diagnose(parts_of: NodeParts) -> list[Diagnostic]:
-    """Return E0977 for what nodes lack, with their names, and W0977 for lacks that only slow a run."""
+    """Return failed findings as diagnostics with the names of their nodes: E0977, or W0977 if a run is only slow."""
     lacks: dict[MachinePart, list[str]] = {}
     for node, parts in parts_of.items():
         for part in parts:
@@ -412,13 +473,17 @@ def diagnose(parts_of: NodeParts) -> list[Diagnostic]:
     ]
     findings += [(row, f"{row.name}: {row.says}") for row in compare(parts_of)]
     return [
-        warning("W0977", words, help=part.help) if not part.needed else error("E0977", words, help=part.help)
-        for part, words in findings
+        warning("W0977", text, help=part.help) if not part.needed else error("E0977", text, help=part.help)
+        for part, text in findings
     ]
 
 
 def ask_at(address: str | None) -> NodeParts:
-    """Return what servers need of this machine, or of every node of the Ray cluster at `address`. Raises E0962."""
+    """Run the probes for SGLang's servers on this machine, or on every node of the Ray cluster at an address.
+
+    Raises:
+        Problem: E0962 if the cluster cannot be joined.
+    """
     if not address:
         return {"this machine": probe(Site(), SERVERS)}
     with start_ray(address):
@@ -426,9 +491,17 @@ def ask_at(address: str | None) -> NodeParts:
 
 
 def probe_nodes(store: Path, address: str | None) -> NodeParts:
-    """Return the rows of every node of the Ray cluster at `address`, or of this machine, and of all nodes together.
+    """Run all probes on every node of a Ray cluster, and check that the nodes can form a group.
 
-    Raises E0962.
+    Args:
+        store: Folder of the store, which need not exist.
+        address: Address of a Ray cluster, or None for a new Ray on this machine.
+
+    Returns:
+        Findings by node; under `all nodes` are differences between nodes, and the findings on the group.
+
+    Raises:
+        Problem: E0962 if Ray does not start, or the cluster cannot be joined.
     """
     folder_above = store.resolve()
     while not folder_above.is_dir():
@@ -437,68 +510,73 @@ def probe_nodes(store: Path, address: str | None) -> NodeParts:
         mark = Path(folder) / "mark"
         mark.touch()
         results = dict(ask_nodes(mark, EVERYTHING))
-        return results | {"all nodes": (*compare(results), *_meet(results, Path(folder)))}
+        return results | {"all nodes": (*compare(results), *_probe_group(results, Path(folder)))}
 
 
-def _meet(parts_of: NodeParts, folder: Path) -> tuple[MachinePart, ...]:
-    """Return the row of a group as trainers make it: of two processes of a node, each with a GPU if nodes have any.
+def _probe_group(parts_of: NodeParts, folder: Path) -> tuple[MachinePart, ...]:
+    """Let processes of all nodes form a group as trainers do, and return findings on the group and on the network.
 
-    Of several nodes there is also the row of the slowest way from one to the next.
+    A node has two processes if it has two GPUs, or no GPU. If any node has GPUs, only nodes with GPUs take part, and each
+    process has a GPU. With several nodes, a second finding has the slowest connection from a node to the next.
+
+    Args:
+        parts_of: Findings by node; nodes that do not see the store are left out.
+        folder: Folder in the store's disk, in which processes find each other.
     """
     ray = import_ray()
     help = "let nodes reach each other at all ports, and name the interface: NCCL_SOCKET_IFNAME, GLOO_SOCKET_IFNAME"
-    seen = {
+    with_store = {
         name
         for name, parts in parts_of.items()
         if any(part.name == "store" and part.state == "ok" for part in parts)
     }
     devices = {node["NodeID"]: int(node["Resources"].get("GPU", 0)) for node in ray.nodes()}
-    places = {name: seat for name, seat in _places().items() if name in seen}
-    with_gpus = {name: seat for name, seat in places.items() if devices[seat.node_id]}
-    seats = [
-        seat for seat in (with_gpus or places).values() for _ in range(min(2, devices[seat.node_id] or 2))
+    by_node = {name: target for name, target in _list_targets().items() if name in with_store}
+    with_gpus = {name: target for name, target in by_node.items() if devices[target.node_id]}
+    targets = [
+        node for node in (with_gpus or by_node).values() for _ in range(min(2, devices[node.node_id] or 2))
     ]
-    if not seats:
-        return (MachinePart("group", "broken", "no node sees the store, in which processes meet", help),)
-    following = [
-        next((other for other in range(rank + 1 - len(seats), rank) if seats[other] is not seat), None)
-        for rank, seat in enumerate(seats)
+    if not targets:
+        return (MachinePart("group", "broken", "no node sees the store, by which processes connect", help),)
+    peers = [
+        next((peer for peer in range(rank + 1 - len(targets), rank) if targets[peer] is not target), None)
+        for rank, target in enumerate(targets)
     ]
     join = ray.remote(max_retries=0, num_cpus=0, num_gpus=1 if with_gpus else 0)(add_up)
-    file, many = folder / "group", len(places) > 1
+    shared = len(targets), folder / "group", bool(with_gpus), len(by_node) > 1
     refs = [
-        join.options(scheduling_strategy=seat).remote(rank, len(seats), file, bool(with_gpus), many, other)
-        for rank, (seat, other) in enumerate(zip(seats, following, strict=True))
+        join.options(scheduling_strategy=target).remote(rank, *shared, peer)
+        for rank, (target, peer) in enumerate(zip(targets, peers, strict=True))
     ]
     try:
-        speed, way = map(min, zip(*ray.get(refs, timeout=ANSWER_SECONDS), strict=True))
+        speed, connection_speed = map(min, zip(*ray.get(refs, timeout=ANSWER_SECONDS), strict=True))
     except ray.exceptions.RayError as caught:
         for ref in refs:
             ray.cancel(ref, force=True)
         fault = first_line(getattr(caught, "cause", None) or caught)
-        return (MachinePart("group", "broken", f"{len(seats)} processes do not meet: {fault}", help),)
-    group = MachinePart("group", "ok", f"{len(seats)} processes add up tensors at {speed / 1e9:.2g} GB/s")
-    words = f"{way / 1e9:.2g} GB/s from node to node by one connection"
-    slow = way < _SLOW_BYTES_PER_SECOND
-    network = MachinePart("network", "broken" if slow else "ok", words, help if slow else None, needed=False)
-    return (group,) if math.isinf(way) else (group, network)
+        return (MachinePart("group", "broken", f"{len(targets)} processes form no group: {fault}", help),)
+    group = MachinePart("group", "ok", f"{len(targets)} processes add up tensors at {speed / 1e9:.2g} GB/s")
+    text = f"{connection_speed / 1e9:.2g} GB/s from node to node by one connection"
+    slow = connection_speed < _SLOW_BYTES_PER_SECOND
+    network = MachinePart("network", "broken" if slow else "ok", text, help if slow else None, needed=False)
+    return (group,) if math.isinf(connection_speed) else (group, network)
 
 
 def add_up(
-    rank: int, world: int, file: Path, on_gpus: bool, many: bool, other: int | None
+    rank: int, world: int, file: Path, on_gpus: bool, spans_nodes: bool, peer: int | None
 ) -> tuple[float, float]:
-    """Join a group as trainers do, add a tensor over all ranks, and send bytes to the process of rank `other`.
+    """Join a group of processes as trainers do, add a tensor over all ranks, and send bytes to another process.
 
     Args:
-        rank: this process's rank.
-        world: number of processes.
-        file: shared file by which the processes find each other.
-        on_gpus: whether the tensor is on a GPU.
-        many: whether the processes are on several nodes.
-        other: rank of the process that receives bytes; None sends nothing.
+        rank: This process's rank.
+        world: Number of processes.
+        file: Shared file by which the processes find each other.
+        on_gpus: Whether the tensor is on a GPU.
+        spans_nodes: Whether the processes are on several nodes.
+        peer: Rank of the process that receives bytes; None sends nothing.
 
     Returns:
-        Bytes per second of the addition and of the connection, whose speed is infinite if nothing is sent.
+        (bytes per second of the addition, bytes per second of the connection, which is infinite without a peer).
 
     Raises:
         ProbeFailed: the sum is wrong, or another process cannot be reached.
@@ -512,54 +590,62 @@ def add_up(
 
     device = torch.device("cuda", 0) if on_gpus else torch.device("cpu")
     store = SharedFile(file, world, timedelta(seconds=ANSWER_SECONDS))
-    host = cluster_address() if many else None
+    host = cluster_address() if spans_nodes else None
     with (
         join_ranks(rank, world, store, device, host) as ranks,
-        socket.create_server((host or LOOPBACK, 0)) as own,
+        socket.create_server((host or LOOPBACK, 0)) as listener,
     ):
-        # Servers are asked at a port of their node.
-        Thread(target=_drain, args=(own,), daemon=True).start()
-        addresses = ranks.all_gather_objects(own.getsockname())
+        # In a run, trainers send requests to servers at ports of their nodes, so that ports must be reachable.
+        Thread(target=_receive, args=(listener,), daemon=True).start()
+        addresses = ranks.all_gather_objects(listener.getsockname())
         for address in addresses:
             try:
                 _send(address, 1)
             except OSError as caught:
                 raise ProbeFailed(f"{host} does not reach {address[0]}: {caught}") from caught
         ranks.barrier()
-        way = math.inf if other is None else _send(addresses[other], _FILE_BYTES)
+        connection_speed = math.inf if peer is None else _send(addresses[peer], _FILE_BYTES)
         for _ in range(2):
             tensor = torch.ones(_SUMMANDS * (16 if on_gpus else 1), device=device)
             ranks.barrier()
-            began = time.perf_counter()
+            start = time.perf_counter()
             dist.all_reduce(tensor)
             total = float(tensor[-1])
         if total != world:
             raise ProbeFailed(f"the sum of {world} ones is {total:g}")
-        speed = tensor.nbytes / (time.perf_counter() - began)
-        # Nobody's port is closed while another sends to it.
+        speed = tensor.nbytes / (time.perf_counter() - start)
+        # All processes have sent their bytes before any port is closed.
         ranks.barrier()
-        own.shutdown(socket.SHUT_RDWR)
-        return speed, way
+        listener.shutdown(socket.SHUT_RDWR)
+        return speed, connection_speed
 
 
-def _drain(own: socket.socket) -> None:
-    """Read what other processes send until the port is closed, and answer each sender at its end."""
+def _receive(listener: socket.socket) -> None:
+    """Accept connections until the port is closed; read what each sender sends, and answer a byte at its end."""
     with suppress(OSError):
         while True:
-            line, _ = own.accept()
-            with line, suppress(OSError):
-                while line.recv(1 << 20):
+            connection, _ = listener.accept()
+            with connection, suppress(OSError):
+                while connection.recv(1 << 20):
                     pass
-                line.sendall(b".")
+                connection.sendall(b".")
 
 
 def _send(address: tuple[str, int], size: int) -> float:
-    """Return at how many bytes a second `size` bytes reach an address. Raises OSError."""
+    """Send bytes to an address, wait for its answer, and return the speed in bytes per second.
+
+    Args:
+        address: Host and port.
+        size: Number of bytes.
+
+    Raises:
+        OSError: the address cannot be reached.
+    """
     data = memoryview(bytes(min(size, 1 << 20)))
-    began = time.perf_counter()
-    with socket.create_connection(address, timeout=_PROBE_SECONDS) as line:
+    start = time.perf_counter()
+    with socket.create_connection(address, timeout=_PROBE_SECONDS) as connection:
         for _ in range(-(-size // len(data))):
-            line.sendall(data)
-        line.shutdown(socket.SHUT_WR)
-        line.recv(1)
-    return size / (time.perf_counter() - began)
+            connection.sendall(data)
+        connection.shutdown(socket.SHUT_WR)
+        connection.recv(1)
+    return size / (time.perf_counter() - start)

@@ -1,4 +1,4 @@
-"""Check the questions of tasks about to run, and point at the lines that name the files."""
+"""Check the questions of tasks that are about to run, and point at the lines of the spec that name their files."""
 
 from __future__ import annotations
 
@@ -20,9 +20,14 @@ from reodsl.plan.places import find_place, line_of, lines_of
 
 
 def questions(tasks: Iterable[Task], spec: Spec, folder: Path) -> Iterator[Diagnostic]:
-    """Report missing sources and faults inside files and hub data sets; relative paths start at `folder`.
+    """Yield diagnostics on missing sources of questions, and on mistakes in files and hub data sets.
 
-    Nothing is read where polars is missing, which is reported with the other packages that a run needs.
+    Without polars nothing is read; the check of packages reports that polars is missing.
+
+    Args:
+        tasks: Tasks that are about to run, of which only `data` tasks are checked.
+        spec: Spec of the tasks.
+        folder: The spec's folder, where relative paths start.
     """
     data = [task for task in tasks if task.kind == "data"]
     if not data or importlib.util.find_spec("polars") is None:
@@ -34,13 +39,19 @@ def questions(tasks: Iterable[Task], spec: Spec, folder: Path) -> Iterator[Diagn
         findings = source_problems(declared, folder) or file_problems(declared, folder)
         origin = find_place(task, ("data", "sources")) if findings else None
         for finding in findings:
-            yield place_finding(finding, _at_fault(finding, declared, folder), spec, origin)
+            yield place_finding(finding, _find_source(finding, declared, folder), spec, origin)
         if not findings:
-            yield from _missing_numbers(declared, spec, folder)
+            yield from _check_numbers(declared, spec, folder)
 
 
-def _missing_numbers(declared: Data, spec: Spec, folder: Path) -> Iterator[Diagnostic]:
-    """Report E0922 at the place that reads a number which questions in files here lack."""
+def _check_numbers(declared: Data, spec: Spec, folder: Path) -> Iterator[Diagnostic]:
+    """Yield E0922 where a reward or wording reads a number that questions in files on this machine lack.
+
+    Args:
+        declared: Data set of the questions.
+        spec: The spec, with rewards and wordings that read numbers of questions.
+        folder: The spec's folder, where relative paths start.
+    """
     from runners.data.load import at_hand, load_data
     from runners.rollout.questions import find_missing_number, list_choosers, list_readers, read_facts
 
@@ -58,51 +69,77 @@ def _missing_numbers(declared: Data, spec: Spec, folder: Path) -> Iterator[Diagn
     table = load_data(declared, folder)
     metas = table["meta"].to_list() if "meta" in table.columns else [None] * table.height
     rows = [(name, read_facts(meta or "")) for name, meta in zip(table["id"], metas, strict=True)]
-    for asker, field in dict.fromkeys(readers):
-        missing = find_missing_number(asker, field, rows)
+    for reader, field in dict.fromkeys(readers):
+        missing = find_missing_number(reader, field, rows)
         if missing is not None:
-            yield replace(missing, labels=tuple(_find_reader(spec, asker, field)), where=None)
+            yield replace(missing, labels=tuple(_find_reader(spec, reader, field)), where=None)
 
 
-def _find_reader(spec: Spec, asker: str, field: str) -> Iterator[Label]:
-    """Yield the first place behind the declaration of a reward or a wording where it reads a number of the questions."""
-    kind, name = asker.removeprefix("the ").replace("`", "").split(" ", 1)
+def _find_reader(spec: Spec, reader: str, field: str) -> Iterator[Label]:
+    """Yield the place in the spec's sources where a reward or wording reads a number of the questions, if it is found.
+
+    Args:
+        spec: The spec.
+        reader: Name of the reward or wording in a message, such as "the reward `own`".
+        field: Name of the number, which the source reads as `x.FIELD`.
+    """
+    kind, name = reader.removeprefix("the ").replace("`", "").split(" ", 1)
+    reads = re.compile(rf"\bx\.{re.escape(field)}(?![\w.])")
     for path, text in spec.sources.items():
-        begin = re.search(rf"^{kind} {re.escape(name)}\b", text, re.MULTILINE)
-        read = re.compile(rf"\bx\.{re.escape(field)}(?![\w.])").search(text, begin.start()) if begin else None
-        if read is not None:
-            line, before = text.count("\n", 0, read.start()) + 1, text.rfind("\n", 0, read.start())
-            yield Label(Span(path, line, read.start() - before, line, read.end() - before), "read here")
+        start = re.search(rf"^{kind} {re.escape(name)}\b", text, re.MULTILINE)
+        match = reads.search(text, start.start()) if start else None
+        if match is not None:
+            line, before = text.count("\n", 0, match.start()) + 1, text.rfind("\n", 0, match.start())
+            yield Label(Span(path, line, match.start() - before, line, match.end() - before), "read here")
             return
 
 
 def counts(tasks: Iterable[Task], folder: Path) -> dict[str, int]:
-    """Return how many questions `data` tasks will read, by their ids, where files here tell; paths start at `folder`."""
+    """Return the number of questions that `data` tasks will read, by task id, if files on this machine show it.
+
+    Args:
+        tasks: The `data` tasks.
+        folder: The spec's folder, where relative paths start.
+    """
     if importlib.util.find_spec("polars") is None:
         return {}
     from runners.data.load import count_questions
 
-    read = {task.id: count_questions(task.work["data"], folder) for task in tasks}
-    return {name: count for name, count in read.items() if count is not None}
+    numbers = {task.id: count_questions(task.work["data"], folder) for task in tasks}
+    return {name: count for name, count in numbers.items() if count is not None}
 
 
-def _at_fault(diagnostic: Diagnostic, data: Data, folder: Path) -> str | None:
-    """Return the spec's name of the source that a finding is about; the first of several, None if it is about none."""
-    # Rows stand behind a file, and several sources one behind another: `a.jsonl, line 3`, `a.jsonl, b.csv`.
+def _find_source(diagnostic: Diagnostic, data: Data, folder: Path) -> str | None:
+    """Return the path or repository of the source that a diagnostic is about, as the spec spells it.
+
+    Args:
+        diagnostic: A diagnostic on a data set.
+        data: The data set.
+        folder: The spec's folder, where relative paths start.
+
+    Returns:
+        The first source that the diagnostic names; None if it names no source.
+    """
+    # The place of a diagnostic is `a.jsonl, line 3`, or several sources: `a.jsonl, b.csv`.
     where = f", {diagnostic.where}, "
     files = [source.path for source in data.sources if isinstance(source, File)]
     for path in files:
         if any(f", {name}, " in where for name in (path, folder / path)):
             return path
-    # A data set is in the path of every one of its files; the hub's cache has it with dashes.
+    # Paths of a data set's files contain its name; in the hub's cache it has dashes instead of slashes.
     repos = [source.repo for source in data.sources if isinstance(source, HubData)]
     return next((repo for repo in repos if repo in where or repo.replace("/", "--") in where), None)
 
 
 def place_finding(diagnostic: Diagnostic, name: str | None, spec: Spec, origin: Origin | None) -> Diagnostic:
-    """Return a finding at the place in the spec that names the file or data set, in the setting that begins at `origin`.
+    """Return a diagnostic with the place in the spec that names a file or data set.
 
-    Where the name is written elsewhere, as a param's value is, the setting's own line is the place.
+    Args:
+        diagnostic: The diagnostic.
+        name: Path or repository as the spec spells it; None leaves the diagnostic unchanged.
+        spec: The spec.
+        origin: Place of the setting that has the name, or None. The place is this line if the name is not written in
+            the file from this line on, for example because it is the value of a param.
     """
     if name is None or origin is None or origin.path not in spec.sources:
         return diagnostic

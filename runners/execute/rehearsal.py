@@ -1,4 +1,4 @@
-"""Run tasks of a rehearsal on Ray, on nodes that are declared here or real ones, and note where each is placed."""
+"""Run tasks of a rehearsal on Ray, on declared or real nodes, and note on which nodes and GPUs they were placed."""
 
 from __future__ import annotations
 
@@ -13,12 +13,17 @@ from runners.execute.perform import Order, Outcome, perform_order
 from runners.execute.placement import RayNode, bundles
 
 _JOIN_SECONDS = 60.0
-"""Seconds until all know of a node that has come."""
+"""Seconds to wait until Ray lists a new node."""
 _OBJECT_STORE_BYTES = 80 * 1024 * 1024
 
 
 def declare_node(node: RayNode, session: ExitStack) -> None:
-    """Add a node with declared GPUs to the Ray of this process, until the session ends."""
+    """Add a node to the Ray instance of this process, and wait until it is alive, for at most `_JOIN_SECONDS`.
+
+    Args:
+        node: The node, whose GPUs need not exist.
+        session: Context that ends the node's processes when it is closed.
+    """
     from ray._private.node import Node
     from ray._private.parameter import RayParams
 
@@ -35,40 +40,45 @@ def declare_node(node: RayNode, session: ExitStack) -> None:
     )
     ray_node = Node(parameters, head=False)
     session.callback(ray_node.kill_all_processes, check_alive=False, allow_graceful=False, wait=True)
-    until = time.monotonic() + _JOIN_SECONDS
-    while time.monotonic() < until:
+    deadline = time.monotonic() + _JOIN_SECONDS
+    while time.monotonic() < deadline:
         if any(other["NodeID"] == ray_node.node_id and other["Alive"] for other in import_ray().nodes()):
             return
         time.sleep(0.05)
 
 
 def perform_and_note(order: Order) -> Outcome:
-    """Run `perform_order` in a Ray worker, after noting where its processes are."""
+    """Run an order in a Ray worker as `perform_order` does, after noting the placement of an order that reserves GPUs."""
     if order.resources.notes is not None:
-        _note_place(order, order.resources.notes)
+        _note_placement(order, order.resources.notes)
     return perform_order(order)
 
 
-def _note_place(order: Order, notes: Path) -> None:
-    """Note the node of the task's process and of each bundle."""
+def _note_placement(order: Order, notes: Path) -> None:
+    """Write a note with the nodes of an order: of its process, and of each bundle with its role and GPUs.
+
+    Args:
+        order: The order.
+        notes: Folder of notes.
+    """
     import ray
     from ray.util import get_current_placement_group, placement_group_table
 
     node_id, group = ray.get_runtime_context().get_node_id(), get_current_placement_group()
-    needed = bundles(order.task.kind, order.resources)
-    numbers = [node_id]
+    task_bundles = bundles(order.task.kind, order.resources)
+    node_ids = [node_id]
     if group is not None:
         table = placement_group_table(group)["bundles_to_node_id"]
-        numbers = [table[node_number] for node_number in sorted(table)]
+        node_ids = [table[node_id_of_bundle] for node_id_of_bundle in sorted(table)]
     names = {node["NodeID"]: name_node(node) for node in ray.nodes()}
     places = [
-        {"role": bundle.role, "gpus": bundle.gpus, "node": names.get(node_number, node_number)}
-        for bundle, node_number in zip(needed, numbers, strict=False)
+        {"role": bundle.role, "gpus": bundle.gpus, "node": names.get(node_id_of_bundle, node_id_of_bundle)}
+        for bundle, node_id_of_bundle in zip(task_bundles, node_ids, strict=False)
     ]
     note(notes, "placed", task=order.task.id, number=node_id, places=places)
 
 
 def name_node(node: dict[str, Any]) -> str:
     """Return the name that a user gave to a Ray node, or else the name of its machine."""
-    named, host = str(node.get("NodeName") or ""), str(node.get("NodeManagerHostname") or "")
-    return named if named and named != node.get("NodeManagerAddress") else host or named
+    given_name, host = str(node.get("NodeName") or ""), str(node.get("NodeManagerHostname") or "")
+    return given_name if given_name and given_name != node.get("NodeManagerAddress") else host or given_name

@@ -1,4 +1,4 @@
-"""The scheduling loop: does a graph's tasks, whatever runs them."""
+"""The scheduling loop, which runs the tasks of a graph on any backend."""
 
 from __future__ import annotations
 
@@ -17,42 +17,51 @@ from reodsl.store.manifest import Manifest
 from reodsl.store.store import WEIGHTS, add_acceptances
 from runners.execute.perform import Order, Outcome
 
-# How often another run's task is looked at, and how often a task is tried whose process died without having kept more.
+# Seconds between two checks of a task that another run computes.
 _POLL_SECONDS = 0.5
+# Attempts at a task whose process dies without saving more work than the attempt before.
 _ATTEMPTS = 3
-_RESUMES = "running again goes on where it stopped"
+_RESUMES = "run the command again to continue"
 _NO_STORE = "E0950"
 """The store cannot be written, or is full."""
 
 
 class Backend(Protocol):
-    """A place that runs orders: at most `slots` at once."""
+    """The means to run orders, such as Ray: at most `slots` orders at once."""
 
     slots: int
 
     def submit(self, order: Order) -> None:
-        """Start an order, or take it to be done when waited for."""
+        """Start an order, or store it for `wait` to run."""
 
     def wait(self, timeout: float) -> list[tuple[str, Outcome]]:
-        """Return the outcomes of finished orders.
+        """Return the outcomes of orders that have finished since the last call.
 
         Args:
-            timeout: seconds to wait if no order has finished.
+            timeout: Seconds to wait if no order has finished.
 
         Returns:
-            Outcomes with their task ids.
+            (task id, outcome) of each order.
         """
 
     def stop(self) -> None:
-        """End everything that still runs. May be called twice."""
+        """End all orders that still run, and the backend; a second call does nothing."""
 
 
 def schedule(
-    run: Execution, start: Callable[[], Backend], resources: Callable[[Task], Resources]
+    run: Execution, start_backend: Callable[[], Backend], resources: Callable[[Task], Resources]
 ) -> RunResults:
-    """Do every task of the graph whose result is not in the store, in the order of `Graph.turns`.
+    """Run every task of a graph whose result is not in the store, in the order of `Graph.turns`.
 
-    `start` is called once there is anything to do. A task that fails stops those that read it; the others go on.
+    If a task fails, tasks that need its result are blocked, and other tasks continue.
+
+    Args:
+        run: Graph, store, keys and the function that receives events.
+        start_backend: Function that starts the backend; it is called when the first task has to run.
+        resources: Function from a task to its share of the machines.
+
+    Returns:
+        Keys of the results, failures, blocked tasks and rebuilt results.
     """
     loop = _Loop(run, resources)
     backend: Backend | None = None
@@ -62,7 +71,7 @@ def schedule(
             while loop.ready and (backend is None or len(loop.flying) < backend.slots):
                 order = loop.next_order()
                 if order is not None:
-                    backend = backend or start()
+                    backend = backend or start_backend()
                     loop.flying[order.task.id] = order
                     run.emit(Event("started", order.task.id, key=order.key))
                     backend.submit(order)
@@ -77,9 +86,10 @@ def schedule(
 
 
 class _Loop:
-    """The state of a run: which tasks are ready, in flight, waiting for another run, or done."""
+    """The state of a run: which tasks are ready, submitted (`flying`), waiting for another run, or done."""
 
     def __init__(self, run: Execution, resources: Callable[[Task], Resources]) -> None:
+        """Begin with no task done; tasks without inputs are ready."""
         self.run, self.resources = run, resources
         self.results = RunResults()
         self.blocked: set[str] = set()
@@ -87,29 +97,32 @@ class _Loop:
         self.readers = run.graph.readers()
         self.shown = {task.id for task in run.graph.tasks if not self.readers[task.id]}
         self.shown.update(source for last in tuple(self.shown) for source in run.graph[last].inputs.values())
-        # An evaluation's checkpoint is laid out with it.
+        # The checkpoint of an evaluation is shown to people together with the evaluation.
         starts = (run.graph[name].inputs.get("start") for name in tuple(self.shown))
         self.shown.update(start for start in starts if start is not None)
         self.turns = run.graph.turns(run.seconds)
         self.missing = {task.id: set(task.inputs.values()) for task in run.graph.tasks}
         self.done: dict[str, Manifest] = {}
         self.flying: dict[str, Order] = {}
-        # The key that another run is at, and when to look at it again.
+        # By task: the key that another run computes, and the time of the next check.
         self.waiting: dict[str, tuple[str, float]] = {}
         self.said: set[str] = set()
-        # Tries since a task last kept more of its work, and how much that is.
+        # By task: attempts since one last saved more work, and how much work that was.
         self.attempts: dict[str, tuple[int, int]] = {}
         self.ready: list[tuple[int, str]] = []
         for task in run.graph.tasks:
-            self._offer(task.id)
+            self._push_if_ready(task.id)
 
     def next_order(self) -> Order | None:
-        """Return the most urgent ready task as an order; None if its result exists already."""
+        """Take the most urgent ready task, and return it as an order; None if its result exists already.
+
+        A result that people see is checked for damage first, and removed if it is damaged.
+        """
         task = add_acceptances(self.run.graph[heapq.heappop(self.ready)[1]], self.done)
         inputs = {role: self.done[source] for role, source in task.inputs.items()}
         key, material = self.run.keys.key(task, inputs)
         manifest = self.run.store.get(key)
-        # What is laid out for people is checked here, as inputs are by those who read them. Weights take long to read.
+        # Other results are checked by the tasks that read them. Weights are read only if they changed, as they are large.
         prints = self.run.keys.prints
         if manifest is not None and task.id in self.shown and self.run.store.damage(key, WEIGHTS, prints):
             self.run.emit(Event("rebuilding", task.id))
@@ -133,7 +146,7 @@ class _Loop:
         )
 
     def take(self, task_id: str, outcome: Outcome) -> None:
-        """Continue from an outcome."""
+        """Update the state by the outcome of a submitted task, and retry, rebuild or block tasks accordingly."""
         order = self.flying.pop(task_id)
         match outcome.status:
             case "done":
@@ -158,26 +171,32 @@ class _Loop:
                     self._halt()
 
     def wake(self) -> None:
-        """Make tasks ready again whose other run has finished or ended."""
+        """Make tasks ready again if the other run that computed their result no longer does."""
         now = time.monotonic()
-        for task_id, (key, until) in list(self.waiting.items()):
-            if until <= now and self.run.store.busy(key):
+        for task_id, (key, next_look) in list(self.waiting.items()):
+            if next_look <= now and self.run.store.busy(key):
                 self.waiting[task_id] = key, now + _POLL_SECONDS
-            elif until <= now:
+            elif next_look <= now:
                 del self.waiting[task_id]
-                self._offer(task_id)
+                self._push_if_ready(task_id)
 
     def _finish(self, task_id: str, manifest: Manifest) -> None:
+        """Note the result of a task, and make tasks ready whose last missing input it is."""
         self.done[task_id] = manifest
         self.results.keys[task_id] = manifest.key
         self.run.done(task_id, manifest.key)
         for reader in self.readers[task_id]:
             if task_id in self.missing[reader]:
                 self.missing[reader].discard(task_id)
-                self._offer(reader)
+                self._push_if_ready(reader)
 
     def _rebuild(self, order: Order, damaged: tuple[str, ...]) -> None:
-        """Make the damaged inputs of a task anew, then the task."""
+        """Remove damaged inputs of a task, and schedule the tasks that compute them, then the task itself.
+
+        Args:
+            order: Order of the task.
+            damaged: Keys of the damaged inputs.
+        """
         for source in dict.fromkeys(order.task.inputs.values()):
             manifest = self.done.get(source)
             if manifest is None or manifest.key not in damaged:
@@ -188,31 +207,32 @@ class _Loop:
             self.run.emit(Event("rebuilding", source))
             self.results.rebuilt.append(source)
             del self.done[source]
-            self._offer(source)
+            self._push_if_ready(source)
         self.missing[order.task.id] = {
             source for source in order.task.inputs.values() if source not in self.done
         }
-        self._offer(order.task.id)
+        self._push_if_ready(order.task.id)
 
-    def _retry(self, order: Order, died: Diagnostic) -> None:
-        """Try a task again whose process died; fail it after `_ATTEMPTS` tries without progress."""
+    def _retry(self, order: Order, cause: Diagnostic) -> None:
+        """Schedule a task again whose process died; after `_ATTEMPTS` attempts without progress, fail it with `cause`."""
         task_id, progress = order.task.id, read_kept(self.root / "work" / order.key)
-        tries, before = self.attempts.get(task_id, (0, 0))
-        tries = 1 if progress > before else tries + 1
-        self.attempts[task_id] = tries, max(progress, before)
+        tries, best = self.attempts.get(task_id, (0, 0))
+        tries = 1 if progress > best else tries + 1
+        self.attempts[task_id] = tries, max(progress, best)
         if tries < _ATTEMPTS:
-            self._offer(task_id)
+            self._push_if_ready(task_id)
             return
         diagnostic = error(
             "E0938",
-            f"a process of the task died {_ATTEMPTS} times: {died.message}",
+            f"a process of the task died {_ATTEMPTS} times: {cause.message}",
             where=task_id,
-            notes=died.notes,
-            help=died.help or _RESUMES,
+            notes=cause.notes,
+            help=cause.help or _RESUMES,
         )
         self._fail(task_id, Outcome("failed", diagnostics=(diagnostic,)))
 
     def _fail(self, task_id: str, outcome: Outcome) -> None:
+        """Note the failure of a task, and block all tasks that need its result directly or indirectly."""
         self.results.failed[task_id] = outcome.diagnostics
         self.run.emit(Event("failed", task_id, diagnostics=outcome.diagnostics))
         stack = list(reversed(self.readers[task_id]))
@@ -223,12 +243,13 @@ class _Loop:
                 stack.extend(self.readers[reader])
 
     def _block(self, task_id: str) -> None:
+        """Note that a task cannot run, because a task failed whose result it needs."""
         self.blocked.add(task_id)
         self.results.blocked.append(task_id)
         self.run.emit(Event("blocked", task_id))
 
     def _halt(self) -> None:
-        """Start nothing more: no result could be kept."""
+        """Block all tasks that have not begun, since the store cannot be written."""
         self.ready.clear()
         self.waiting.clear()
         settled = {*self.results.keys, *self.results.failed, *self.blocked, *self.flying}
@@ -236,6 +257,7 @@ class _Loop:
             if task.id not in settled:
                 self._block(task.id)
 
-    def _offer(self, task_id: str) -> None:
+    def _push_if_ready(self, task_id: str) -> None:
+        """Add a task to the ready tasks if all its inputs exist and it is not blocked."""
         if not self.missing[task_id] and task_id not in self.blocked:
             heapq.heappush(self.ready, (self.turns[task_id], task_id))

@@ -1,4 +1,4 @@
-"""Stand-ins for weights and questions in a rehearsal: small doubles, and sums where data are missing."""
+"""Replacements of models and missing data in a rehearsal: small models with random weights, and generated sums."""
 
 from __future__ import annotations
 
@@ -14,49 +14,63 @@ from reodsl.store.external import hub_snapshot
 from runners.data.load import source_problems
 
 QUESTIONS = 64
+"""Number of questions that replace a data set."""
 _DIGITS = tuple("0123456789")
 
 
 def stand_ins(spec: Spec, folder: Path, target: Path) -> StandIns:
-    """Return doubles of a spec's models, written below `target`, and made-up questions for data that are not here.
+    """Write small models that replace a spec's models, and return them with generated questions for missing data sets.
 
-    `folder` is where the spec's relative paths start. A model that is drawn from a configuration needs no double. Raises a
-    Problem for a model or data set that is here and cannot be read.
+    A model that the spec itself initialises at random is not replaced.
+
+    Args:
+        spec: The spec.
+        folder: The spec's folder, where relative paths start.
+        target: Folder for the small models.
+
+    Raises:
+        Problem: a model or data set on this machine cannot be read.
     """
     models: dict[str, StandIn] = {}
     for model in values_of(spec.study, Model):
         source_digest = digest(model.source)
         if source_digest not in models and not isinstance(model.source, Architecture):
-            models[source_digest] = _double(model, folder, target / source_digest[:16])
+            models[source_digest] = _make_double(model, folder, target / source_digest[:16])
     data: dict[str, tuple[DataSource, ...]] = {}
     for data_set in values_of(spec.study, Data):
         if _is_absent(data_set, folder):
-            data.setdefault(name_data(data_set), (_sums(data_set, len(data)),))
+            data.setdefault(name_data(data_set), (_make_sums(data_set, len(data)),))
     return StandIns(models, data)
 
 
-def _double(model: Model, folder: Path, target: Path) -> StandIn:
-    """Write a small model with the tokenizer and architecture of `model`, or a made-up one if its files are not here."""
+def _make_double(model: Model, folder: Path, target: Path) -> StandIn:
+    """Write a small model of a model's architecture and tokenizer; a model without files here gets a byte-level tokenizer.
+
+    Args:
+        model: The model to replace.
+        folder: The spec's folder, where relative paths start.
+        target: Folder for the small model.
+    """
     from runners.models.double import double_of, draw_double, make_up_model
 
-    stored = _folder_of(model, folder)
+    stored = _find_folder(model, folder)
     seed = int(digest(model.source)[:8], 16)
-    words = "a double was run, of the same architecture with two layers of width 64 and drawn weights"
+    description = "a small model ran, of the same architecture with two layers of width 64 and random weights"
     if stored is not None:
         double_of(stored, target, seed)
-        words += ", with its own tokenizer and chat template"
+        description += ", with the model's tokenizer and chat template"
     else:
         marks = tuple(mark for mark in (model.think_open, model.think_close) if mark)
         draw_double(*make_up_model(marks, model.context), target, seed)
-        words = (
-            "no config and tokenizer are on this machine; a Qwen3 with two layers of width 64, a token for each byte"
-            " and a made-up chat template was run"
+        description = (
+            "config and tokenizer are not on this machine; a Qwen3 with two layers of width 64, a token for each byte"
+            " and a made-up chat template ran"
         )
-    return StandIn(Folder(path=str(target.resolve())), words, byte_level=stored is None)
+    return StandIn(Folder(path=str(target.resolve())), description, byte_level=stored is None)
 
 
-def _folder_of(model: Model, folder: Path) -> Path | None:
-    """Return where a model's config and tokenizer are on this machine, weights or not."""
+def _find_folder(model: Model, folder: Path) -> Path | None:
+    """Return the folder with a model's config and tokenizer on this machine, with or without weights; None if missing."""
     source = model.source
     match source.tokenizer if isinstance(source, ServedModel) else source:
         case Folder(path=path):
@@ -65,23 +79,28 @@ def _folder_of(model: Model, folder: Path) -> Path | None:
             stored = hub_snapshot("models", repo, revision)
         case _:
             return None
-    complete = stored is not None and all(
+    is_complete = stored is not None and all(
         (stored / name).is_file() for name in ("config.json", "tokenizer.json")
     )
-    return stored if complete else None
+    return stored if is_complete else None
 
 
 def _is_absent(data: Data, folder: Path) -> bool:
-    """Return whether a source of the data is missing on this machine; the run itself reports a faulty source."""
+    """Return whether any source of a data set is missing on this machine; mistakes in present sources do not count."""
     files = [folder / source.path for source in data.sources if isinstance(source, File)]
     if any(not path.exists() for path in files):
         return True
-    # What is here passes for no problem; of files that are here, faults are told by the run.
+    # E0706 is a mistake in a present file, which the run itself reports; other problems are missing sources.
     return any(problem.code != "E0706" for problem in source_problems(data, folder))
 
 
-def _sums(data: Data, number: int) -> TaskData:
-    """Return generated questions for absent data, with worked solutions if the data have a column for solutions."""
+def _make_sums(data: Data, index: int) -> TaskData:
+    """Return a source of generated sums for a missing data set, with solutions if its columns include solutions.
+
+    Args:
+        data: The data set.
+        index: Number of the replaced data set, which makes its questions differ from those of other data sets.
+    """
     task = FoldTask(
         modulus=10,
         values=_DIGITS,
@@ -91,8 +110,8 @@ def _sums(data: Data, number: int) -> TaskData:
         step="{label}: {op}.",
         length=(2, 4),
     )
-    traced = any(isinstance(source, (File, HubData)) and source.columns.trace for source in data.sources)
-    return TaskData(task=task, count=QUESTIONS, seed=number + 1, traces=_solutions() if traced else None)
+    has_traces = any(isinstance(source, (File, HubData)) and source.columns.trace for source in data.sources)
+    return TaskData(task=task, count=QUESTIONS, seed=index + 1, traces=_solutions() if has_traces else None)
 
 
 def _solutions() -> FoldTraces:

@@ -1,4 +1,4 @@
-"""Survey this machine: each package and device that runs need, with its version or how to get it."""
+"""Survey this machine: the packages and devices that runs need, each with its version or how to get it."""
 
 from __future__ import annotations
 
@@ -20,6 +20,8 @@ _IMPORT_SECONDS = 120.0
 """Seconds that an import may take on a cold disk."""
 _INSTALL = "pip install 'reodsl[run]'"
 _PACKAGES = ("transformers", "safetensors", "polars", "math-verify")
+# A program that prints as JSON: version of torch, version of CUDA, [name, bytes of memory] of each GPU, words for the
+# library that multiplies matrices on the processor, and advice if it cannot be used.
 _TORCH = """
 import json, torch
 from reodsl.diagnostics import Problem
@@ -39,16 +41,16 @@ _SGLANG = (
 
 
 def survey() -> tuple[MachinePart, ...]:
-    """Report torch with its device, the packages of every run, Ray, and SGLang: here, in its environment or at an address.
+    """Return what this machine has of torch with GPUs, further packages of a run, Ray, the sandbox and SGLang.
 
-    torch is imported by another process, so that one which crashes or hangs is a finding like any other.
+    Another process imports torch, so that a torch which crashes or hangs is reported too.
     """
-    packages = (_package(name) for name in _PACKAGES)
-    return (_torch(), *packages, _ray(), _sandbox(), _sglang(), *_memory_saver())
+    packages = (_find_package(name) for name in _PACKAGES)
+    return (_find_torch(), *packages, _find_ray(), _find_sandbox(), _find_sglang(), *_find_saver())
 
 
-def _sandbox() -> MachinePart:
-    """Report whether Landlock and seccomp can confine code on this machine."""
+def _find_sandbox() -> MachinePart:
+    """Return whether Landlock and seccomp, by which code is confined, work on this machine."""
     missing = lacking()
     if missing is None:
         return MachinePart("sandbox", "ok", f"Landlock {landlock_version()} and seccomp", needed=False)
@@ -56,70 +58,70 @@ def _sandbox() -> MachinePart:
         "sandbox",
         "missing",
         f"{missing}; a package's scorers are refused",
-        "Linux 5.13 or newer with Landlock; `--without-sandbox` runs them all the same",
+        "Linux 5.13 or newer with Landlock, or `--without-sandbox`, which runs the scorers unconfined",
         needed=False,
     )
 
 
-def _torch() -> MachinePart:
-    """Report torch's version and the GPUs that it can use."""
+def _find_torch() -> MachinePart:
+    """Return torch's version and the GPUs that torch can use, or why it cannot be imported or cannot use the GPUs."""
     if importlib.util.find_spec("torch") is None:
         return MachinePart("torch", "missing", "not installed", _INSTALL)
-    answer = _ask(Path(sys.executable), _TORCH)
-    if isinstance(answer, str):
-        return MachinePart(
-            "torch", "broken", f"cannot be imported: {answer}", f"install it again: {_INSTALL}"
-        )
-    version, cuda, devices, clause, help = answer
+    reply = _run_code(Path(sys.executable), _TORCH)
+    if isinstance(reply, str):
+        return MachinePart("torch", "broken", f"cannot be imported: {reply}", f"install it again: {_INSTALL}")
+    version, cuda, devices, clause, help = reply
     if devices:
         names = {f"{name}, {memory / 2**30:.0f} GiB" for name, memory in devices}
         return MachinePart("torch", "ok", f"{version}, {len(devices)} x {' and '.join(sorted(names))}")
     gpu_count = shown_gpus()
     if not gpu_count:
         state: Literal["ok", "broken"] = "ok" if help is None else "broken"
-        return MachinePart("torch", state, f"{version}, on the processor: there is no GPU; {clause}", help)
-    why = "it was built without CUDA" if cuda is None else f"it was built for CUDA {cuda}"
+        return MachinePart("torch", state, f"{version}, on the processor, as there is no GPU; {clause}", help)
+    reason = "it was built without CUDA" if cuda is None else f"it was built for CUDA {cuda}"
     device = "the GPU" if gpu_count == 1 else f"any of the {gpu_count} GPUs"
-    return MachinePart("torch", "broken", f"{version} cannot use {device} here: {why}", CUDA_BUILD)
+    return MachinePart("torch", "broken", f"{version} cannot use {device} here: {reason}", CUDA_BUILD)
 
 
-def _package(name: str) -> MachinePart:
+def _find_package(name: str) -> MachinePart:
     if importlib.util.find_spec(name.replace("-", "_")) is None:
         return MachinePart(name, "missing", "not installed", _INSTALL)
     return MachinePart(name, "ok", _version(name))
 
 
-def _ray() -> MachinePart:
+def _find_ray() -> MachinePart:
     if importlib.util.find_spec("ray") is None:
         return MachinePart("ray", "missing", "not installed; `--local` runs without it", _INSTALL)
     address = os.environ.get("RAY_ADDRESS")
     return MachinePart("ray", "ok", _version("ray") + (f", RAY_ADDRESS is {address}" if address else ""))
 
 
-def _sglang() -> MachinePart:
-    """Report the versions of SGLang and its torch, and where they are installed."""
+def _find_sglang() -> MachinePart:
+    """Return the versions of SGLang and of its torch, and where they are installed, or that SGLang is missing."""
     python = find_interpreter()
     if python is None:
         return MachinePart(
             "sglang", "missing", "not installed; the embedded engine generates instead", REMEDY, needed=False
         )
-    answer = _ask(python, _SGLANG)
-    if isinstance(answer, str):
-        return MachinePart(
-            "sglang", "broken", f"{python} does not run: {answer}", "make sglang", needed=False
-        )
+    reply = _run_code(python, _SGLANG)
+    if isinstance(reply, str):
+        return MachinePart("sglang", "broken", f"{python} does not run: {reply}", "make sglang", needed=False)
     location = "beside reodsl" if python == Path(sys.executable) else f"in {python.parent.parent}"
-    return MachinePart("sglang", "ok", f"{answer[0]} with torch {answer[1]}, {location}", needed=False)
+    return MachinePart("sglang", "ok", f"{reply[0]} with torch {reply[1]}, {location}", needed=False)
 
 
-def _memory_saver() -> tuple[MachinePart, ...]:
-    """Report the package by which servers free GPU memory during training, if SGLang and a GPU are here."""
+def _find_saver() -> tuple[MachinePart, ...]:
+    """Return whether the package is installed by which SGLang's servers free GPU memory while a training runs.
+
+    Returns:
+        A single part; empty without SGLang or without a GPU.
+    """
     python = find_interpreter()
     if python is None or not shown_gpus():
         return ()
     name = "torch_memory_saver"
     if saves_memory(python):
-        return (MachinePart(name, "ok", "servers give their memory back while training runs", needed=False),)
+        return (MachinePart(name, "ok", "servers free their memory while training runs", needed=False),)
     return (
         MachinePart(
             name,
@@ -131,10 +133,18 @@ def _memory_saver() -> tuple[MachinePart, ...]:
     )
 
 
-def _ask(python: Path, code: str) -> Any:
-    """Return the JSON that `code` prints in its process; on failure, the last line of its error as text."""
+def _run_code(python: Path, code: str) -> Any:
+    """Run a program in another Python process, and return the JSON value on the last line that it prints.
+
+    Args:
+        python: Path of the Python.
+        code: The program.
+
+    Returns:
+        The value; on failure, the error's last line as text.
+    """
     try:
-        run = subprocess.run(
+        process = subprocess.run(
             [str(python), "-P", "-c", code],
             capture_output=True,
             text=True,
@@ -143,13 +153,13 @@ def _ask(python: Path, code: str) -> Any:
         )
     except (OSError, subprocess.TimeoutExpired) as caught:
         return str(caught)[:200]
-    if run.returncode:
-        words = run.stderr.strip().splitlines()
-        return words[-1][:200] if words else f"exit code {run.returncode}"
+    if process.returncode:
+        lines = process.stderr.strip().splitlines()
+        return lines[-1][:200] if lines else f"exit code {process.returncode}"
     try:
-        return json.loads(run.stdout.strip().splitlines()[-1])
+        return json.loads(process.stdout.strip().splitlines()[-1])
     except (IndexError, ValueError):
-        return "it printed something else than was asked for"
+        return "it printed no JSON"
 
 
 def _version(name: str) -> str:

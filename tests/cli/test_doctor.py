@@ -23,7 +23,7 @@ from tests.called import call
 ROOT = Path(__file__).resolve().parent.parent.parent
 LAPTOP = Measures(cores=2, memory=8 * 2**30, disk=40 * 10**9)
 PARTS = (
-    MachinePart("torch", "ok", "2.13.0, on the processor: there is no GPU"),
+    MachinePart("torch", "ok", "2.13.0, on the processor: this machine has no GPU"),
     MachinePart("ray", "ok", "2.60.0"),
     MachinePart("sglang", "missing", "not installed", REMEDY, needed=False),
 )
@@ -82,7 +82,7 @@ def test_nodes_look_as_they_did(
     asked: list[tuple[Path, str | None]] = []
     fine = {"left": (MachinePart("driver", "ok", "580.65.06"), MachinePart("compiler", "ok", "gcc 12.2.0"))}
     lacking = {
-        "right": (MachinePart("driver", "broken", "the kernel has none loaded", "install driver 580"),)
+        "right": (MachinePart("driver", "broken", "the kernel has loaded no driver", "install driver 580"),)
     }
 
     def probing(found: dict[str, tuple[MachinePart, ...]]) -> None:

@@ -167,7 +167,7 @@ def test_gpus_of_the_cluster_are_wanted_here_or_at_the_address(
     monkeypatch.setattr("os.sched_getaffinity", lambda pid: {0, 1})
     (diagnostic,) = check(lower(spec).tasks, spec, tmp_path, LOCAL)
     assert diagnostic.message.startswith(
-        "a task takes 16 trainers of 1 GPU and 1 core, 16 GPUs and 16 cores in all"
+        "a task needs 16 trainers of 1 GPU and 1 core, 16 GPUs and 16 cores in all"
     )
 
 
@@ -217,7 +217,7 @@ def test_an_experiments_own_cluster_is_asked_for_with_the_task_that_takes_it(
     whole = Cluster(name="whole", nodes=2, gpus_per_node=8, gpu="H800", memory_gib=80)
     there: list[RayNode] = []
     monkeypatch.setattr(instance, "nodes_at", lambda address: tuple(there))
-    driver = MachinePart("driver", "broken", "the kernel has none loaded", "install driver 580")
+    driver = MachinePart("driver", "broken", "the kernel has loaded no driver", "install driver 580")
     unfit: dict[str, tuple[MachinePart, ...]] = {}
     monkeypatch.setattr(checking, "ask_at", lambda address: unfit)
     machine = Machine(address="10.0.0.1:6379")
@@ -234,14 +234,14 @@ def test_an_experiments_own_cluster_is_asked_for_with_the_task_that_takes_it(
     there[:] = [RayNode("left", 64, 8), RayNode("right", 64, 8)]
     assert told(nodes=1) == []
     unfit["left"] = (driver,)
-    assert told(nodes=1) == ["E0977 None: driver of left: the kernel has none loaded"]
+    assert told(nodes=1) == ["E0977 None: driver of left: the kernel has loaded no driver"]
     unfit.clear()
     # Wider than the study's, as what a lone experiment starts from may be.
     (wider,) = told(nodes=4)
     assert wider == "E0971 cluster `own`: bb.train.s1 runs on 4 x 8 H800, and the Ray cluster has 16 GPUs"
     # As many GPUs as there are, and engines that no node has the room for.
     (narrow,) = told(gpus_per_node=16, nodes=1, tensor_parallel=16)
-    assert narrow.startswith("E0971 cluster `own`: a task takes")
+    assert narrow.startswith("E0971 cluster `own`: a task needs")
     there.pop()
     (short,) = told(nodes=1)
     assert short == "E0971 cluster `whole`: the spec runs on 2 x 8 H800, and the Ray cluster has 8 GPUs"

@@ -101,4 +101,4 @@ def test_it_is_told_before_anything_starts(tmp_path: Path, monkeypatch: pytest.M
     monkeypatch.setattr(checking, "gpu_here", lambda: "NVIDIA A100-SXM4-40GB")
     monkeypatch.setattr("os.sched_getaffinity", lambda _: set(range(16)))
     (found,) = checking.check(lower(spec).tasks, spec, tmp_path, Machine())
-    assert found.message == "the spec runs on H800, and the GPUs there are NVIDIA A100-SXM4-40GB"
+    assert found.message == "the spec runs on H800, but the nodes have NVIDIA A100-SXM4-40GB"

@@ -238,7 +238,7 @@ def test_a_cluster_that_wants_a_token_runs_for_who_has_it(bench: Bench, tmp_path
     assert told["owner"] == bench.run(make.spec(make.arm("base", make.base()))).keys
     assert told["nobody"][0] == told["other"][0] == "E0962"
     assert "RAY_AUTH_MODE=token and RAY_AUTH_TOKEN set" in told["nobody"][1]
-    assert "holds the cluster's own token" in told["other"][1]
+    assert "has the cluster's token" in told["other"][1]
 
 
 @pytest.mark.heavy

@@ -169,8 +169,8 @@ def test_what_is_missing_is_said_with_numbers_and_names() -> None:
     assert found is not None
     assert found.code == "E0971"
     assert found.message == (
-        "a task takes 4 trainers of 1 GPU and 1 core, 12 engines of 1 GPU and 1 core, 16 GPUs and 16 cores in all, "
-        "and there are 10 GPUs and 17 cores"
+        "a task needs 4 trainers of 1 GPU and 1 core, 12 engines of 1 GPU and 1 core, 16 GPUs and 16 cores in all, "
+        "and the nodes have 10 GPUs and 17 cores"
     )
     assert found.notes == ("a has 8 GPUs and 16 cores", "b has 2 GPUs and 1 core")
 

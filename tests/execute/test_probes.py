@@ -80,11 +80,11 @@ A100 = "NVIDIA A100-SXM4-80GB, 81920, 14"
 @pytest.mark.parametrize(
     ("name", "said", "change"),
     [
-        ("driver", "575.57.08, and 580 is the first that runs CUDA 13", {"driver": "575.57.08"}),
+        ("driver", "575.57.08, and CUDA 13 needs 580 or newer", {"driver": "575.57.08"}),
         ("compiler", "gcc 9, and C++20 needs 11", {"gcc": "9"}),
         ("gpus", "1 x NVIDIA H100 80GB HBM3, 80 GiB and 1 x NVIDIA A100-SXM4-80GB, 80 GiB, and all wait for the slowest",
          {"gpus": f"{H100}\n{A100}"}),
-        ("gpus", "2 x NVIDIA H100 80GB HBM3, 80 GiB, and others hold memory of 1",
+        ("gpus", "2 x NVIDIA H100 80GB HBM3, 80 GiB, and other programs use memory of GPU 1",
          {"gpus": f"{H100}\n{H100.replace(' 14', ' 40000')}"}),
     ],
 )  # fmt: skip
@@ -100,10 +100,10 @@ def test_what_is_not_there_at_all(tmp_path: Path) -> None:
         nothing.setenv("PATH", str(tmp_path))
         found = {part.name: part for part in probe(bare, SERVERS)}
     assert {name: part.says for name, part in found.items()} == {
-        "driver": "the kernel has none loaded",
+        "driver": "the kernel has loaded no driver",
         "glibc": "glibc 2.31, and SGLang is built for 2.34",
         "compiler": "there is no `gcc`",
-        "Python.h": f"there is none in {tmp_path}",
+        "Python.h": f"it is missing in {tmp_path}",
         "sglang": "not installed",
         "gpus": "there is no `nvidia-smi`",
     }
@@ -127,7 +127,7 @@ def test_a_store_that_is_not_there_or_is_full(tmp_path: Path, monkeypatch: pytes
         assert row.state == "broken"
         return row.says
 
-    assert lack(Site(tmp_path / "none" / "mark")) == f"{tmp_path / 'none'} is not there"
+    assert lack(Site(tmp_path / "none" / "mark")) == f"{tmp_path / 'none'} does not exist"
     (tmp_path / "mark").touch()
 
     def refuse(descriptor: int) -> None:
@@ -190,10 +190,8 @@ def of(node: str, **rows: str) -> dict[str, tuple[MachinePart, ...]]:
 
 
 def test_what_differs_between_nodes_is_one_sentence(refusal: Callable[..., None]) -> None:
-    old = MachinePart(
-        "driver", "broken", "575.57.08, and 580 is the first that runs CUDA 13", "install driver 580"
-    )
-    unseen = MachinePart("store", "broken", "/shared/reo is not there", "put it on a file system")
+    old = MachinePart("driver", "broken", "575.57.08, and CUDA 13 needs 580 or newer", "install driver 580")
+    unseen = MachinePart("store", "broken", "/shared/reo does not exist", "put it on a file system")
     found: NodeParts = {
         **of("left", driver="580.65.06", gpus="8 x NVIDIA H100, 80 GiB", glibc="glibc 2.35"),
         **of("right", driver="580.82.07", gpus="8 x NVIDIA A100, 80 GiB", glibc="glibc 2.36"),
@@ -219,12 +217,12 @@ def test_a_node_of_another_version_or_without_an_answer_has_one_row(monkeypatch:
     assert (clock.name, clock.says) == ("clock", "as here")
     monkeypatch.setattr(probes, "__version__", "9.9")
     ((_, (row,)),) = ask_nodes(None, SERVERS).items()
-    assert row.says == f"is {__version__}, and this command is of 9.9"
+    assert row.says == f"is {__version__}, and this command has 9.9"
     monkeypatch.setattr(probes, "ANSWER_SECONDS", 0.0)
     assert ask_nodes(None, SERVERS)[node][0].says == "no answer within 0 seconds"
-    assert probes._meet({}, Path())[0].says == "no node sees the store, in which processes meet"
+    assert probes._probe_group({}, Path())[0].says == "no node sees the store, by which processes connect"
     ray = SimpleNamespace(get=lambda answer: answer, exceptions=SimpleNamespace(RayError=OSError))
-    (late,) = probes._hear(ray, ("9.9", (), 100.0), 160.0)
+    (late,) = probes._read_answer(ray, ("9.9", (), 100.0), 160.0)
     assert (late.state, late.says, late.needed) == ("broken", "60 seconds behind", False)
 
 

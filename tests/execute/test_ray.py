@@ -85,7 +85,7 @@ def test_what_is_told_of_a_task_that_died_fits_its_cause() -> None:
 
     order = SimpleNamespace(task=SimpleNamespace(id="base.eval.s1"))
     helps = {
-        type(cause).__name__: cluster._outcome(Gone, cause, order).diagnostics[0].help  # type: ignore[arg-type]
+        type(cause).__name__: cluster._get_outcome(Gone, cause, order).diagnostics[0].help  # type: ignore[arg-type]
         for cause in (
             ray.exceptions.WorkerCrashedError(),
             ray.exceptions.OutOfMemoryError("ran out"),
@@ -97,7 +97,7 @@ def test_what_is_told_of_a_task_that_died_fits_its_cause() -> None:
         "WorkerCrashedError",
         "OutOfMemoryError",
     ]
-    assert all("goes on where it stopped" in str(words) for words in helps.values())
+    assert all("run the command again to continue" in str(words) for words in helps.values())
 
 
 @pytest.mark.heavy
@@ -167,7 +167,7 @@ def test_a_node_that_does_not_see_the_store_is_named(tmp_path: Path) -> None:
     with pytest.raises(Problem) as caught:
         RayCluster("this", tmp_path / "store", lambda event: None)
     (found,) = caught.value.diagnostics
-    assert (found.code, found.message.endswith(f": {tmp_path / 'store'} is not there")) == ("E0977", True)
+    assert (found.code, found.message.endswith(f": {tmp_path / 'store'} does not exist")) == ("E0977", True)
 
 
 def worker_of(task: str) -> int:

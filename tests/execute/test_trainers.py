@@ -230,7 +230,7 @@ def test_two_orders_of_two_processes_each_both_end(
     monkeypatch.setattr("runners.execute.cluster._ROOM_SECONDS", 0.0)
     short = outcomes(cluster, order(ray_bench, "too many", 999))["too many"]
     assert short.diagnostics[0].code == "E0971"
-    assert "a task takes 999 trainers of 1 core, 999 cores in all" in short.diagnostics[0].message
+    assert "a task needs 999 trainers of 1 core, 999 cores in all" in short.diagnostics[0].message
     assert not cluster.groups
 
 

@@ -93,7 +93,7 @@ def test_a_cluster_at_an_address_keeps_its_nodes_and_says_what_it_lacks(
         assert call("rehearse", "spec.reo", "--address", address) == 1
         _, err = capsys.readouterr()
         assert "error[E0971]: the spec runs on 1 x 8 H800, and the Ray cluster has 2 GPUs" in err
-        assert "`--address local` declares some on this machine" in err
+        assert "`--address local` declares GPUs on this machine" in err
         code = call("rehearse", "spec.reo", "--address", address, "--amend", "far.gpus_per_node=2")
     out, err = capsys.readouterr()
     assert code == 0, err
