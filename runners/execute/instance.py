@@ -76,9 +76,7 @@ def start_ray(address: str | None) -> ExitStack:
             with root_folder():
                 ray.init(log_to_driver=False, logging_level=logging.CRITICAL, **options)
             if not address and not is_private():
-                raise RuntimeError(
-                    f"Ray {ray.__version__} does not listen on {LOOPBACK} alone, or needs no token"
-                )
+                raise RuntimeError(f"Ray {ray.__version__} is not private to {LOOPBACK} and a token")
         except Exception as caught:
             raise _refuse_ray(first_line(caught), address, is_listening=True) from caught
         finally:

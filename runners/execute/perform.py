@@ -271,7 +271,7 @@ def device_model(device: str) -> str:
 
 
 def give_back_freed() -> None:
-    """Return freed memory to the system after a task.
+    """Give freed memory back to the system after a task.
 
     A worker runs several tasks, and glibc would keep the memory of the largest: 2 GB a process on the quickstart. torch
     would keep memory of the GPU that the next task's servers need. During a task nothing is returned, as that costs time.

@@ -50,7 +50,7 @@ def survey() -> tuple[MachinePart, ...]:
 
 
 def _find_sandbox() -> MachinePart:
-    """Return whether Landlock and seccomp, by which code is confined, work on this machine."""
+    """Return the part `sandbox`: whether Landlock and seccomp, which confine code, work on this machine."""
     missing = lacking()
     if missing is None:
         return MachinePart("sandbox", "ok", f"Landlock {landlock_version()} and seccomp", needed=False)
@@ -111,7 +111,7 @@ def _find_sglang() -> MachinePart:
 
 
 def _find_saver() -> tuple[MachinePart, ...]:
-    """Return whether the package is installed by which SGLang's servers free GPU memory while a training runs.
+    """Return the part for the package by which SGLang's servers free GPU memory while a training runs: installed or not.
 
     Returns:
         A single part; empty without SGLang or without a GPU.

@@ -1,1 +1,1 @@
-"""Processes of a machine: their time, memory, folders, places and how they find each other."""
+"""Processes of a machine: their time, memory, folders and placement, and how they find each other."""

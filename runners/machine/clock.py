@@ -1,6 +1,6 @@
-"""Measure the time that work took, by the clock and on processors with all child processes, and its peak memory.
+"""Measure the wall-clock time, the processor time with all child processes, and the peak memory of work.
 
-Processor time says what a task needs whatever else a machine does meanwhile, which time by the clock does not.
+Unlike wall-clock time, processor time does not depend on what else the machine does at the same time.
 """
 
 from __future__ import annotations
@@ -15,31 +15,31 @@ from pathlib import Path
 
 _PROCESSES = Path("/proc")
 _TIME_FIELDS = slice(11, 15)
-"""The fields of a process's `stat` after its name that hold its own time in both modes, and that of its ended children."""
+"""Fields of `/proc/PID/stat` after the name: user and system time of the process, and of its ended children, in ticks."""
 
 
 @dataclass(frozen=True, slots=True)
 class Moment:
-    """Seconds of the clock, and processor seconds, from arbitrary starting points."""
+    """A moment: seconds of the clock, and processor seconds of this process, each since an arbitrary start."""
 
     clock: float
     processor: float
 
 
 def now() -> Moment:
-    """Return this moment."""
+    """Return the present moment, from which `time_spans` measures."""
     return Moment(time.perf_counter(), processor_seconds())
 
 
 def time_spans(phase: str, *spans: tuple[Moment, Moment]) -> dict[str, float]:
-    """Sum the spans from one moment to another.
+    """Return the total time of spans.
 
     Args:
-        phase: The name of the phase.
-        *spans: The first and last moment of each span.
+        phase: Name of the work, which is part of the keys.
+        *spans: (first moment, last moment) of each span.
 
     Returns:
-        `seconds_PHASE` and `processor_PHASE`.
+        Wall-clock seconds under `seconds_PHASE`, and processor seconds under `processor_PHASE`.
     """
     return {
         f"seconds_{phase}": sum(end.clock - begin.clock for begin, end in spans),
@@ -50,18 +50,15 @@ def time_spans(phase: str, *spans: tuple[Moment, Moment]) -> dict[str, float]:
 def processor_seconds() -> float:
     """Return the processor seconds of this process and all its descendants.
 
-    On other systems than Linux, descendants that still run do not count.
-
-    Returns:
-        Seconds.
+    Running descendants count only on Linux; ended children always count.
     """
     children = resource.getrusage(resource.RUSAGE_CHILDREN)
-    below = _time_below("self") if _has_children() else 0.0
-    return time.process_time() + children.ru_utime + children.ru_stime + below
+    descendants = _time_below("self") if _has_children() else 0.0
+    return time.process_time() + children.ru_utime + children.ru_stime + descendants
 
 
 def _has_children() -> bool:
-    """Return whether this process has children, which is much faster than listing them."""
+    """Return whether this process has children, which is much faster to find out than to list them."""
     try:
         os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
     except ChildProcessError:
@@ -70,7 +67,7 @@ def _has_children() -> bool:
 
 
 def _time_below(process: str) -> float:
-    """Return the processor seconds of a process's running descendants."""
+    """Return the processor seconds of all running descendants of a process, which is a process id or `self`."""
     seconds = 0.0
     for children in _PROCESSES.glob(f"{process}/task/*/children"):
         with suppress(OSError, ValueError):
@@ -84,7 +81,7 @@ _STATUS, _CLEAR_PEAK = Path("/proc/self/status"), Path("/proc/self/clear_refs")
 
 
 def mark_peak() -> bool:
-    """Begin to measure peaks anew; False if the system cannot (anything but Linux)."""
+    """Reset the peak memory that `peak_memory` measures, and return whether the system can do so: only Linux can."""
     torch = sys.modules.get("torch")
     if torch is not None and torch.cuda.is_initialized():
         torch.cuda.reset_peak_memory_stats()
@@ -96,9 +93,13 @@ def mark_peak() -> bool:
 
 
 def peak_memory(device: str) -> int | None:
-    """Return the most bytes in use at once since `mark_peak`: of this process's memory, or what its tensors had of its GPU.
+    """Return the peak memory of this process since `mark_peak`, in bytes.
 
-    None if that is unknown. Other processes, such as a server that generates, are not in it.
+    Args:
+        device: `cpu` for the process's memory, else a GPU for the memory of its tensors on the GPU.
+
+    Returns:
+        Bytes without those of other processes, such as a server; None if they are not known.
     """
     if device != "cpu":
         torch = sys.modules.get("torch")

@@ -1,4 +1,4 @@
-"""Explain that memory ran out, while generating or training: with numbers, and with what to change."""
+"""Explain that memory ran out while generating or training: with the memory that is needed, and what to change."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ OOM_TEXTS = (
 
 
 def is_out_of_memory(fault: BaseException) -> bool:
-    """Return whether memory ran out: by torch's own error, Python's, or the words of the libraries below them."""
+    """Return whether an exception means that memory ran out, by its class, or by texts of libraries in its message."""
     return isinstance(fault, MemoryError | torch.OutOfMemoryError) or any(
         text in str(fault) for text in OOM_TEXTS
     )
 
 
 def describe_memory(device: torch.device) -> str:
-    """Return in words the memory of the device, or of the machine for a CPU."""
+    """Return a sentence on the total and free memory of a device, or on the machine's memory for a CPU."""
     if device.type != "cpu":
         free, total = torch.get_device_module(device).mem_get_info(device)
         return f"the device has {memory(total)}, of which {memory(free)} are free"
@@ -40,21 +40,26 @@ def describe_memory(device: torch.device) -> str:
 
 
 Explanation = tuple[str, Sequence[str], str]
-"""Words for what was being done, notes on the memory it takes, and advice."""
+"""(words for the activity, such as `while training`; notes on the memory that it needs; advice)."""
 
 
 @contextmanager
 def explain_oom(device: torch.device, explain: Callable[[], Explanation]) -> Iterator[None]:
-    """Run the block, and raise E0937 with the explanation when memory runs out in it."""
+    """In a `with` block, turn an error for lack of memory into E0937 with an explanation.
+
+    Args:
+        device: Device of the work.
+        explain: Function that returns the explanation, called only after such an error.
+    """
     try:
         yield
     except (MemoryError, RuntimeError) as fault:
         if not is_out_of_memory(fault):
             raise
-        doing, notes, help = explain()
+        activity, notes, help = explain()
         raise problem(
             "E0937",
-            f"memory ran out {doing}",
+            f"memory ran out {activity}",
             where=str(device),
             notes=[first_line(fault, "no more memory"), describe_memory(device), *notes],
             help=help,
@@ -64,43 +69,55 @@ def explain_oom(device: torch.device, explain: Callable[[], Explanation]) -> Ite
 def explain_training(
     sizes: Sizes | None,
     device: torch.device,
-    doing: str,
+    activity: str,
     recipe: Recipe = ALL_WEIGHTS,
     rows: int = 0,
     tokens: int = 0,
-    bound: int = 0,
+    microbatch_tokens: int = 0,
 ) -> Explanation:
-    """Explain the memory of a model and its training, and of a micro-batch of `rows` and `tokens`, padding included."""
-    notes = ["the last saved step is kept, and nothing of this one"]
+    """Return an explanation of the memory that a training step needs, and advice on how to reduce it.
+
+    Args:
+        sizes: Sizes of the model; None if they are not known.
+        device: Device of the training.
+        activity: Words for what ran out of memory, such as `while training`.
+        recipe: Which weights and moments the training keeps.
+        rows: Rows of the micro-batch; 0 if no micro-batch was processed.
+        tokens: Tokens of the micro-batch, padding included; 0 if they are not known.
+        microbatch_tokens: Present limit `microbatch`, in tokens.
+    """
+    notes = ["the last saved step is kept; this step is lost"]
     if sizes is not None and (devices := devices_of(None)) is not None:
         state = memory(state_bytes(sizes, devices, recipe))
         notes.insert(0, f"weights, gradients and moments are {state}, over all devices together")
         if tokens:
-            plain, little = (
+            stored, recomputed = (
                 memory(
                     activation_bytes(sizes, replace(devices, microbatch=tokens, recompute=recompute), tokens)
                 )
                 for recompute in (False, True)
             )
-            activations = f"{tokens} tokens keep about {plain} in float32, {little} with `checkpointing = on`"
+            activations = (
+                f"{tokens} tokens need about {stored} in float32, {recomputed} with `checkpointing = on`"
+            )
             notes.insert(0, f"{activations}, half of that in bfloat16")
     if rows > 1:
         return (
-            doing,
+            activity,
             notes,
-            f"write `microbatch = {min(bound, tokens) // 2} tokens` or less, which is {bound} now",
+            f"write `microbatch = {min(microbatch_tokens, tokens) // 2} tokens` or less, which is {microbatch_tokens} now",
         )
-    lines = ["`checkpointing = on`, which computes again in place of keeping"] if rows else []
+    changes = ["`checkpointing = on`, which recomputes activations"] if rows else []
     if recipe.adapters is None:
-        lines.append("`lora { rank = 32 }`")
+        changes.append("`lora { rank = 32 }`")
         if device.type == "cpu":
-            lines.append("`algorithm = muon`, which keeps one moment")
+            changes.append("`algorithm = muon`, which keeps one moment")
         elif not recipe.on_host:
-            lines.append("`optim { on = host }`")
+            changes.append("`optim { on = host }`")
     return (
-        doing,
+        activity,
         notes,
-        f"write {', '.join(lines)}, " * bool(lines)
+        f"write {', '.join(changes)}, " * bool(changes)
         + "take more GPUs in `cluster`, or "
         + ("shorten `max_tokens`" if rows else "take a smaller model"),
     )

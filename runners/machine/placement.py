@@ -1,4 +1,4 @@
-"""The bundle of cores and GPUs of each rank and engine of a task, and the variables that all of them set."""
+"""The bundles of cores and GPUs for the ranks and engines of a task, and NCCL's variables for all its processes."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from typing import Any
 from reodsl.graph.job import Resources
 
 _NCCL = ("NCCL_CUMEM_ENABLE", "NCCL_NVLS_ENABLE")
-"""Variables that all processes of a group have to set alike. SGLang's servers set them to 0 if they are unset."""
+"""Variables that must be equal in all processes of a group. SGLang's servers set unset variables to 0."""
 
 
 def on_ray() -> bool:
-    """Return whether this process is a worker of Ray; Ray is not imported to find out."""
+    """Return whether this process is a worker of Ray, without importing Ray."""
     ray = sys.modules.get("ray")
     return bool(
         ray is not None and ray.is_initialized() and ray.get_runtime_context().worker.mode == ray.WORKER_MODE
@@ -22,32 +22,51 @@ def on_ray() -> bool:
 
 
 def trainer_bundle(resources: Resources, rank: int) -> int:
-    """Return the bundle of the trainer of a rank."""
+    """Return the index of the bundle in which a trainer runs; colocated, `tensor_parallel` ranks share a bundle.
+
+    Args:
+        resources: The task's share of the machines.
+        rank: Rank of the trainer.
+    """
     return rank if resources.disaggregated else rank // resources.tensor_parallel
 
 
-def engine_bundle(resources: Resources, number: int) -> int:
-    """Return the bundle of the engine of this number."""
-    return resources.trainers + number if resources.disaggregated else number
+def engine_bundle(resources: Resources, engine_index: int) -> int:
+    """Return the index of the bundle in which an engine runs; disaggregated, bundles of engines follow those of trainers.
 
-
-def shared_devices(resources: Resources, of_rank: Mapping[int, Sequence[object]]) -> tuple[str, ...]:
-    """Return the devices of each engine that shares them with trainers: the devices of its bundle's ranks, in order of rank.
-
-    `of_rank` has each rank's device numbers on its node. Empty if engines have devices of their own, or no full bundle.
+    Args:
+        resources: The task's share of the machines.
+        engine_index: Index of the engine.
     """
-    if not of_rank or resources.disaggregated or resources.engine == "embedded":
+    return resources.trainers + engine_index if resources.disaggregated else engine_index
+
+
+def shared_devices(resources: Resources, devices_of_rank: Mapping[int, Sequence[object]]) -> tuple[str, ...]:
+    """Return the devices of engines that share devices with trainers: for each engine, the devices of its bundle's ranks.
+
+    Args:
+        resources: The task's share of the machines.
+        devices_of_rank: Device numbers of each rank on its node.
+
+    Returns:
+        Value of CUDA_VISIBLE_DEVICES for each engine, such as `0,1`; empty if no engine shares devices.
+    """
+    if not devices_of_rank or resources.disaggregated or resources.engine == "embedded":
         return ()
     by_engine: list[list[str]] = [[] for _ in range(resources.engines)]
-    for rank in sorted(of_rank):
+    for rank in sorted(devices_of_rank):
         engine = trainer_bundle(resources, rank)
         if engine < len(by_engine):
-            by_engine[engine] += [str(device) for device in of_rank[rank]]
+            by_engine[engine] += [str(device) for device in devices_of_rank[rank]]
     return tuple(",".join(devices) for devices in by_engine)
 
 
 def bundle_strategy(bundle: int) -> Any:
-    """Return Ray's scheduling strategy for a bundle of this process's task; any node, if the task has no bundles."""
+    """Return the strategy by which Ray schedules a process in a bundle of this task; without bundles, on any node.
+
+    Args:
+        bundle: Index of the bundle.
+    """
     from ray.util import get_current_placement_group
     from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
@@ -56,10 +75,10 @@ def bundle_strategy(bundle: int) -> Any:
 
 
 def set_nccl() -> None:
-    """Set NCCL for the groups of this process as servers do."""
+    """Set NCCL's variables in this process to the values that `nccl_settings` returns."""
     os.environ.update(nccl_settings(os.environ))
 
 
 def nccl_settings(environment: Mapping[str, str]) -> dict[str, str]:
-    """Return the variables of NCCL that trainers and servers share, as this environment or else SGLang sets them."""
+    """Return the variables of NCCL that trainers and SGLang's servers share, from an environment, else 0 as SGLang does."""
     return {name: environment.get(name, "0") for name in _NCCL}

@@ -1,4 +1,4 @@
-"""Start and end child processes, and report the death of one that a task needs, with the end of its log."""
+"""Start and end child processes, and report the death of a process that a task needs, with the end of its log."""
 
 from __future__ import annotations
 
@@ -13,25 +13,31 @@ from typing import Any
 from reodsl.diagnostics import Diagnostic, Problem, error
 
 _MAX_LINES, _MAX_WIDTH, _TAIL_BYTES = 12, 200, 1 << 16
-"""The lines of a log that are shown, the characters of each, and the bytes that they are looked for in."""
+"""Lines of a log that are shown, characters of each line, and bytes of the log that are read for them."""
 
 
 _KILL_SECONDS = 10.0
-"""Seconds to wait for a killed process. The system may take longer to free its memory."""
+"""Seconds to wait for a killed process; the system may take even longer to free its memory."""
 
 
 class Child(subprocess.Popen[bytes]):
-    """A child process. The open pipe to its standard input tells it that its parent lives.
+    """A child process, which sees by the closing of its standard input that its parent has ended.
 
-    In a session of its own it does not hear a Ctrl-C at the terminal, and ends with all that it started.
+    It has a new session, so that a Ctrl-C at the terminal does not reach it, and `end` kills its own children as well.
     """
 
     def __init__(self, command: Sequence[str], environment: Mapping[str, str], **options: Any) -> None:
-        """Start the command. `options` are further arguments of `Popen`."""
+        """Start the process.
+
+        Args:
+            command: Command with its arguments.
+            environment: All environment variables of the process.
+            options: Further arguments of `Popen`.
+        """
         super().__init__(command, stdin=subprocess.PIPE, env=environment, start_new_session=True, **options)
 
     def end(self, patience: float = 0.0) -> int:
-        """End the process, by force after `patience` seconds, and return its exit status.
+        """Wait for the process to end, kill it and its children after `patience` seconds, and close its pipes.
 
         Args:
             patience: Seconds that the process has to end by itself.
@@ -54,45 +60,54 @@ class Child(subprocess.Popen[bytes]):
 
 
 def python_path() -> str:
-    """Return the import path of a Python process that runs modules of ours."""
+    """Return PYTHONPATH for a process that imports modules of `runners`."""
     root = str(Path(__file__).resolve().parents[1])
     return os.pathsep.join(path for path in (root, os.environ.get("PYTHONPATH")) if path)
 
 
 class ProcessDied(Problem):
-    """The death of a process that a task needs. The scheduler starts the task again from its last saved state."""
+    """The death of a process that a task needs, after which the scheduler runs the task again from its last saved state."""
 
     def __reduce__(self) -> tuple[type[Problem], tuple[Diagnostic, ...]]:
-        """Let it stay what it is between processes."""
+        """Return class and arguments for pickle, so that another process receives a `ProcessDied`, not a `Problem`."""
         return ProcessDied, self.diagnostics
 
 
-def explain_death(subject: str, why: str, log: Path | None = None, notes: Sequence[str] = ()) -> ProcessDied:
-    """Return E0938: what ended, why, and the last lines of its log."""
+def explain_death(
+    subject: str, reason: str, log: Path | None = None, notes: Sequence[str] = ()
+) -> ProcessDied:
+    """Return E0938 for a process that ended unexpectedly.
+
+    Args:
+        subject: Name of the process.
+        reason: Why it ended, such as its exit status.
+        log: Its log, whose last lines become notes, or None.
+        notes: Further notes.
+    """
     return ProcessDied(
         error(
             "E0938",
-            f"{subject} ended: {why}",
+            f"{subject} ended: {reason}",
             where=str(log.resolve()) if log is not None else None,
             notes=[*notes, *(last_lines(log) if log is not None else ())],
-            help="run again to go on from what is saved; a process that the system kills has usually used up the memory: see"
-            " how much is free, and lower `microbatch` or shorten the longest response",
+            help="run the command again to continue from the saved state; the system usually kills a process for lack of"
+            " memory: check how much is free, and lower `microbatch` or shorten the longest response",
         )
     )
 
 
-def last_lines(log: Path, begin: int = 0) -> list[str]:
-    """Return the last lines of a log after its byte `begin`, without blank lines, and with long lines cut."""
-    lines = [line.rstrip()[:_MAX_WIDTH] for line in read_end(log, begin).splitlines() if line.strip()]
+def last_lines(log: Path, start: int = 0) -> list[str]:
+    """Return the last lines of a log from the byte `start` on, without blank lines, and with long lines cut."""
+    lines = [line.rstrip()[:_MAX_WIDTH] for line in read_end(log, start).splitlines() if line.strip()]
     return lines[-_MAX_LINES:]
 
 
-def read_end(log: Path, begin: int = 0) -> str:
-    """Return the end of a log, after its byte `begin`; more than `last_lines` shows."""
+def read_end(log: Path, start: int = 0) -> str:
+    """Return the last 64 KiB of a log as text, from the byte `start` on; empty if it cannot be read."""
     try:
         with log.open("rb") as file:
             size = file.seek(0, 2)
-            file.seek(max(begin, size - _TAIL_BYTES))
+            file.seek(max(start, size - _TAIL_BYTES))
             return file.read().decode("utf-8", "replace")
     except OSError:
         return ""

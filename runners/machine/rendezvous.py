@@ -1,4 +1,4 @@
-"""Let processes find each other through a file that all of them see, and no one else."""
+"""Let the processes of a group find each other through a shared file that only their user can read."""
 
 from __future__ import annotations
 
@@ -15,38 +15,45 @@ from torch._C._distributed_c10d import FileStore, Store
 
 LOOPBACK = "127.0.0.1"
 GLOO = "GLOO_SOCKET_IFNAME"
-"""The variable that says at which interface gloo listens. By itself it takes that of the machine's name."""
+"""Variable with the network interface of gloo; if it is unset, gloo uses the interface of the machine's host name."""
 
 
 class SharedFile(Store):
-    """The values of `world` processes in a file. Torch's stores at ports answer everybody.
+    """The store of a process group in a file, by which processes exchange values.
 
-    Torch's own store in a file locks it to read every 10 ms. On NFS the locks of 128 waiting processes keep out the
-    process that they wait for, so these ask less and less often. A group keeps only torch's half of a store: keep this
-    object as long as the group.
+    Unlike torch's stores at network ports, it answers only processes that can read the file. Torch's own store in a file
+    locks the file every 10 ms while it waits; on NFS, 128 waiting processes would keep out the process that they wait for,
+    so this store waits longer after each attempt. Keep this object as long as the group, which keeps only its C++ part.
     """
 
     timeout: timedelta
-    """The longest wait for a value: a property of torch's, which its types lack."""
+    """Longest wait for a value, a property of torch's class that its types lack."""
 
     def __init__(self, file: Path, world: int, patience: timedelta) -> None:
+        """Open the store.
+
+        Args:
+            file: Shared file, which is created if it is missing.
+            world: Number of processes.
+            patience: Longest wait for a value.
+        """
         super().__init__()
         self.set_timeout(patience)
-        # Torch would wait for a file that nobody has made yet, and hold this process's other threads meanwhile.
+        # Torch would wait for a missing file, and block the other threads of this process meanwhile.
         file.touch(0o600)
         self._file = FileStore(str(file), world)
 
     def set(self, key: str, value: str) -> None:
-        """Set a value."""
+        """Set the value of a key for all processes."""
         self._file.set(key, value)
 
     def get(self, key: str) -> bytes:
-        """Return a value, as soon as a process has set it. Raises TimeoutError."""
+        """Wait until a process has set a key, and return its value; TimeoutError if no process does in time."""
         self.wait([key])
         return self._file.get(key)
 
     def add(self, key: str, value: int) -> int:
-        """Add to a number, which begins at 0, and return it."""
+        """Add `value` to the number of a key, which begins at 0, and return the sum."""
         return self._file.add(key, value)
 
     def check(self, keys: list[str]) -> bool:
@@ -54,37 +61,46 @@ class SharedFile(Store):
         return self._file.check(keys)
 
     def wait(self, keys: Sequence[str], timeout: timedelta | None = None) -> None:
-        """Wait until all keys have values. Raises TimeoutError."""
+        """Wait until all keys have values, at most for `timeout`, or by default the store's longest wait.
+
+        Raises:
+            TimeoutError: a key has no value in time.
+        """
         patience = (timeout or self.timeout).total_seconds()
-        until, pause = time.monotonic() + patience, 0.01
+        deadline, pause = time.monotonic() + patience, 0.01
         while not self.check(list(keys)):
-            if time.monotonic() >= until:
-                raise TimeoutError(f"nobody has set all of {', '.join(keys)} for {patience:g} seconds")
+            if time.monotonic() >= deadline:
+                raise TimeoutError(f"not all of {', '.join(keys)} were set within {patience:g} seconds")
             time.sleep(pause)
             pause = min(2 * pause, 0.5)
 
     def clone(self) -> SharedFile:
-        """Return this store: each of its calls opens the file anew."""
+        """Return this store itself, which threads can share, as each call opens the file."""
         return self
 
 
 def interface(host: str | None) -> str | None:
-    """Return the network interface of the address `host`, or the loopback if it is None.
+    """Return the name of the network interface with the address `host`, or of the loopback interface if it is None.
 
-    Returns None if this machine has no such interface.
+    The name is None if this machine has no such interface.
     """
     if host is None:
-        # What stays on this machine is not to be reached from others.
         return next((name for _, name in socket.if_nameindex() if name.startswith("lo")), None)
-    every = psutil.net_if_addrs().items()
+    interfaces = psutil.net_if_addrs().items()
     return next(
-        (name for name, addresses in every if host in [address.address for address in addresses]), None
+        (name for name, addresses in interfaces if host in [address.address for address in addresses]), None
     )
 
 
 @contextmanager
 def gloo_at(host: str | None) -> Iterator[None]:
-    """Let groups that begin in this block listen at the interface of `host`, unless the user's environment names another."""
+    """In a `with` block, let new gloo groups listen at the network interface of an address.
+
+    If the user's environment names an interface, it is left unchanged.
+
+    Args:
+        host: Address of this machine; None for the loopback interface.
+    """
     name = interface(host)
     if name is None or GLOO in os.environ:
         yield
@@ -97,7 +113,10 @@ def gloo_at(host: str | None) -> Iterator[None]:
 
 
 def this_machine() -> str:
-    """Name the loopback that processes share: a system since its start, and in it a network."""
+    """Return a name that is equal for processes with the same loopback interface.
+
+    It has the id of the system's boot and of the network namespace; without these, it is the host name.
+    """
     try:
         return (
             f"{Path('/proc/sys/kernel/random/boot_id').read_text('ascii')}{os.readlink('/proc/self/ns/net')}"

@@ -1,6 +1,6 @@
-"""Folders for sockets and logs: only their user enters, names are short, and they go with their maker.
+"""Temporary folders for sockets and logs: private, with short paths, and removed with the process that made them.
 
-The next one to be made sweeps away those whose maker was killed.
+A new folder first removes the folders of processes that were killed.
 """
 
 from __future__ import annotations
@@ -14,35 +14,35 @@ from pathlib import Path
 
 _PREFIX = "reodsl-"
 _OWNER = "owner"
-"""A file in the folder that its maker holds a lock on: the system lets it go however the maker ends."""
-# A socket's address has 107 bytes, of which those of Ray need 64 below this folder.
+"""File in the folder on which its process holds a lock; the system releases the lock when the process ends in any way."""
+# A socket's address has at most 107 bytes, of which Ray needs 64 below this folder.
 _MAX_PATH_BYTES = 40
 _SHORT = "/tmp"
 
 
 class Scratch:
-    """A folder of this process, which no other user can enter."""
+    """A temporary folder of this process, which no other user can enter."""
 
     def __init__(self) -> None:
-        """Make a folder, and remove folders whose maker is gone."""
+        """Make and lock a folder, after removing folders of processes that have ended."""
         sweep()
-        self.folder = Path(tempfile.mkdtemp(prefix=_PREFIX, dir=_parent()))
-        new = self.folder / f"{_OWNER}.new"
-        self._lock = os.open(new, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
+        self.folder = Path(tempfile.mkdtemp(prefix=_PREFIX, dir=_find_parent()))
+        unlocked = self.folder / f"{_OWNER}.new"
+        self._lock = os.open(unlocked, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
         fcntl.flock(self._lock, fcntl.LOCK_EX)
-        # Seen by others only once it is locked.
-        new.rename(self.folder / _OWNER)
+        # `sweep` of other processes looks only at folders with this name, which is now locked.
+        unlocked.rename(self.folder / _OWNER)
 
     def remove(self) -> None:
-        """Remove the folder with all that is in it."""
+        """Remove the folder with everything in it, and release its lock."""
         _remove(self.folder)
         os.close(self._lock)
 
 
 def sweep() -> None:
-    """Remove this user's folders whose maker has ended without removing them; other users' folders stay."""
-    for folder in _parent().glob(f"{_PREFIX}*"):
-        # Another process may be at it too, or it is not ours.
+    """Remove this user's folders whose processes have ended without removing them; folders of other users stay."""
+    for folder in _find_parent().glob(f"{_PREFIX}*"):
+        # Another process may remove or hold the folder, or another user may own it.
         with suppress(OSError):
             if folder.is_symlink() or folder.lstat().st_uid != os.getuid():
                 continue
@@ -54,15 +54,18 @@ def sweep() -> None:
                 os.close(lock)
 
 
-def _parent() -> Path:
-    """Return the system's temporary folder, unless sockets' addresses in it are too long or it is no plain URL."""
-    usual = tempfile.gettempdir()
-    plain = len(os.fsencode(usual)) <= _MAX_PATH_BYTES and not {"#", "?"} & set(usual)
-    return Path(usual if plain else _SHORT)
+def _find_parent() -> Path:
+    """Return the folder for new folders: the system's temporary folder, or `/tmp` if that is too long or has `#` or `?`.
+
+    Paths of sockets must be short, and Ray puts them into URLs.
+    """
+    system_folder = tempfile.gettempdir()
+    is_usable = len(os.fsencode(system_folder)) <= _MAX_PATH_BYTES and not {"#", "?"} & set(system_folder)
+    return Path(system_folder if is_usable else _SHORT)
 
 
 def _remove(folder: Path) -> None:
-    """Remove a folder, its mark last: a process that still writes to it leaves it for the next sweep."""
+    """Remove a folder, and its lock file last; if a process still writes to the folder, the next sweep removes it."""
     with suppress(OSError):
         for entry in folder.iterdir():
             if entry.is_dir() and not entry.is_symlink():

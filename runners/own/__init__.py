@@ -1,5 +1,4 @@
-"""Functions and environments that a spec brings in Python, run in confined processes.
+"""Functions and environments in Python that a spec names, run in the sandbox.
 
-Nothing is imported here: a confined process starts with this package, and what the parent needs would take it half a
-second.
+This file imports nothing: a sandboxed process imports this package, and the imports of its parent would take half a second.
 """

@@ -1,4 +1,4 @@
-"""A function of the user's as its callers see it: a number for each row, or a problem that names its line."""
+"""A Python function of the user: check its source, and call it on rows in sandboxed processes, with errors as problems."""
 
 from __future__ import annotations
 
@@ -22,37 +22,50 @@ from runners.sandbox.workers import Worker, WorkerDied, WorkerPool, wall_seconds
 
 
 def opened(name: str, folder: Path, allowed: Collection[str]) -> FunctionCode:
-    """Return the code of a function that this run may call. Raises E0743, and E0746 if the code is not the allowed one."""
+    """Read the code of a function, and check that it is the code which the user allowed for this run.
+
+    Args:
+        name: Name as the spec spells it, `FILE.py:FUNCTION` or `MODULE:FUNCTION`.
+        folder: The spec's folder, where relative paths start.
+        allowed: Checksums of the allowed code.
+
+    Raises:
+        Problem: E0743 if the code cannot be read, E0746 if it has changed since the run started.
+    """
     code = read_code(name, folder)
     if code.checksum not in allowed:
         raise problem(
             "E0746",
-            f"`{code.file}` is not what it was when this run started",
+            f"`{code.file}` has changed since this run started",
             where=str(code.path),
             notes=[f"its content is now sha256:{code.checksum}"],
-            help="run again: what was made with its old content is kept, and the new one is asked for",
+            help="run the command again: results of the old content are kept, and the new content needs approval",
         )
     return code
 
 
 def source_problem(code: FunctionCode, role: str) -> Diagnostic | None:
-    """Return why a file cannot be used: it does not parse, lacks the function, or the function takes other parameters.
+    """Return E0743 if a file does not parse, lacks the function, or the function takes other parameters, else None.
 
-    Only files are read; the contents of a package's module are known once it is imported.
+    The code of a package is not checked, since its functions are known only after importing it.
+
+    Args:
+        code: The code.
+        role: Role of the function, a key of `ROWS`, which decides its parameter.
     """
     if code.module:
         return None
-    single, many, _ = ROWS[role]
-    form, expected = f"`def {code.function}({single}) -> …`", f"`{single}`"
-    if many != single:
-        form += f", or `def {code.function}({many}) -> list[…]`"
-        expected += f" or `{many}`"
+    single, plural, _ = ROWS[role]
+    signature, expected = f"`def {code.function}({single}) -> …`", f"`{single}`"
+    if plural != single:
+        signature += f", or `def {code.function}({plural}) -> list[…]`"
+        expected += f" or `{plural}`"
     try:
         tree = ast.parse(code.source, str(code.path))
     except SyntaxError as failure:
-        return _unusable(f"{code.path}:{failure.lineno or 1}", f"it does not parse: {failure.msg}", form)
+        return _unusable(f"{code.path}:{failure.lineno or 1}", f"it does not parse: {failure.msg}", signature)
     except (ValueError, RecursionError, MemoryError) as failure:
-        return _unusable(str(code.path), f"it does not parse: {failure or type(failure).__name__}", form)
+        return _unusable(str(code.path), f"it does not parse: {failure or type(failure).__name__}", signature)
     functions = [
         node
         for node in tree.body
@@ -60,26 +73,37 @@ def source_problem(code: FunctionCode, role: str) -> Diagnostic | None:
     ]
     if not functions:
         names = [node.name for node in tree.body if isinstance(node, ast.FunctionDef)]
-        hint = f"; there is {', '.join(f'`{name}`' for name in names[:8])}" if names else ""
-        return _unusable(str(code.path), f"there is no function `{code.function}` at its top{hint}", form)
+        hint = f"; it has {', '.join(f'`{name}`' for name in names[:8])}" if names else ""
+        return _unusable(str(code.path), f"it has no top-level function `{code.function}`{hint}", signature)
     function = functions[-1]
     position = f"{code.path}:{function.lineno}"
     if isinstance(function, ast.AsyncFunctionDef):
-        return _unusable(position, f"`{code.function}` is `async`, and nothing awaits it", form)
+        return _unusable(position, f"`{code.function}` is `async`, but it is not awaited", signature)
     params = [node.arg for node in (*function.args.posonlyargs, *function.args.args)]
-    more = len(params) - 1 - len(function.args.defaults)
+    num_unfilled = len(params) - 1 - len(function.args.defaults)
     name = params[0] if params else ""
-    if name not in (single, many) or more > 0:
+    if name not in (single, plural) or num_unfilled > 0:
         found_text = f"takes `{ast.unparse(function.args)}`" if name else "takes nothing"
-        return _unusable(position, f"`{code.function}` {found_text}, and not {expected} alone", form)
+        return _unusable(position, f"`{code.function}` {found_text} instead of {expected}", signature)
     return None
 
 
-def problem_at(code: FunctionCode, message: str, line: int | None, help: str, inside: str = "") -> Problem:
-    """Return E0744 for an error inside the code, at its line; `inside` names another file of its package."""
+def problem_at(
+    code: FunctionCode, message: str, line: int | None, help: str, package_file: str = ""
+) -> Problem:
+    """Return E0744 for an error of a user's function, with the line of the code.
+
+    Args:
+        code: Code of the function.
+        message: Message of the error.
+        line: Number of the line, or None if it is not known.
+        help: Advice to the user.
+        package_file: File of the function's package that has the line, relative to the package; empty for the
+            function's own file.
+    """
     text, path, source = "", code.path, code.source
-    if inside and code.root is not None and (file := code.root / inside).suffix == ".py":
-        # What a process says of itself is not to be trusted.
+    if package_file and code.root is not None and (file := code.root / package_file).suffix == ".py":
+        # The path comes from the sandboxed process, so it must be checked.
         with suppress(OSError, ValueError):
             if file.resolve().is_relative_to(code.root.resolve()):
                 path, source = file, read_plain(file, LARGEST_CODE)
@@ -96,6 +120,7 @@ def problem_at(code: FunctionCode, message: str, line: int | None, help: str, in
 
 
 def _unusable(where: str, why: str, signature: str) -> Diagnostic:
+    """Return E0743 for a function that cannot be used, with its place, the reason, and the signature to write."""
     return error(
         "E0743", f"Python that the spec names cannot be used: {why}", where=where, help=f"write {signature}"
     )
@@ -103,33 +128,35 @@ def _unusable(where: str, why: str, signature: str) -> Diagnostic:
 
 WORKER = Path(__file__).with_name("worker.py")
 LONGEST_REPLY, LONGEST_ALONE = 2**21, 2**15
-"""Bytes of what is said of a batch, and more of each row of it."""
+"""Largest size in bytes of a reply to a batch, and its further bytes for each row of the batch."""
 MOST_QUESTIONS = 4096
-"""Questions of a step that a function of advantages is given together."""
+"""Largest number of a step's questions that a function of advantages gets in a call."""
+# Lone surrogates, which tokenizers refuse.
 _HALVES = re.compile("[\ud800-\udfff]")
 
 
 @dataclass(frozen=True, slots=True)
 class FailedRow:
-    """A row without a value, if rows have a process each: its status, and the problem that would end a batch."""
+    """The failure of a row, if the function is called for single rows."""
 
     status: Literal["timeout", "failed"]
+    """Kind of the failure."""
     problem: Problem
+    """The error, which would end a call for a list of rows."""
 
     @property
     def why(self) -> str:
-        """Return the reason without folders of this machine."""
+        """Return the message of the failure with its line, but without paths of this machine."""
         (fault,) = self.problem.diagnostics
         line = re.search(r":\d+$", fault.where or "")
         return f"{shown(fault.message)}{f', line {line[0][1:]}' if line else ''}"
 
 
 class UserFunction:
-    """A function of the user for a role, called in up to `workers` processes, `batch` rows at a time.
+    """A function of the user for a role, which is called on batches of rows in sandboxed processes.
 
-    A batch has `seconds` of processor time; a function of single rows has a process and `seconds` for each row. A process
-    has `memory_mib` MiB of address space. Processes are confined; with `confined` false they run the function also if they
-    cannot be confined. None is started before the first call, and none outlives this object or its process.
+    Processes start with the first call, and end with this object or its process. A function that takes a single row has a
+    forked process for each row.
     """
 
     def __init__(
@@ -143,6 +170,17 @@ class UserFunction:
         workers: int = 1,
         confined: bool = True,
     ) -> None:
+        """Prepare the function; no process starts yet.
+
+        Args:
+            code: Code of the function.
+            role: Role of the function, a key of `ROWS`.
+            batch: Rows of a batch at most.
+            seconds: Processor seconds for a batch, or for a row of a function that takes a single row.
+            memory_mib: Address space of a process in MiB.
+            workers: Number of processes at most.
+            confined: Whether the sandbox is required; otherwise the function also runs where no sandbox works.
+        """
         self.code, self.batch, self.seconds, self.memory_mib = code, batch, seconds, memory_mib
         self._role = role
         self._worked = False
@@ -169,157 +207,214 @@ class UserFunction:
         )
 
     def call(self, rows: Sequence[Mapping[str, Any]]) -> list[float | FailedRow]:
-        """Return the function's value for each row, or how a row failed if the function takes single rows.
+        """Return the function's number for each row, or the failure of a row if the function takes a single row.
 
         Args:
-            rows: the fields of each answer or response.
+            rows: Fields of each answer or response.
 
         Raises:
-            Problem: the function failed for a list, or for a single row before any value (E0744), a value is of another kind
-                (E0744), no process can be confined (E0742), or none starts (E0741).
+            Problem: E0744 if the function fails for a list, returns a wrong value, or has failed for all rows so far;
+                E0742 if no process can be confined, E0741 if none starts.
         """
-        values = self._all_of(rows, _is_number)
-        failed = [value for value in values if isinstance(value, FailedRow)]
-        self._worked |= len(failed) < len(values)
-        if failed and not self._worked:
-            raise failed[0].problem
+        values = self._call_batches(rows, _is_number)
+        failures = [value for value in values if isinstance(value, FailedRow)]
+        self._worked |= len(failures) < len(values)
+        if failures and not self._worked:
+            raise failures[0].problem
         return [value if isinstance(value, FailedRow) else float(value) for value in values]
 
     def advantages(self, rows: Sequence[Mapping[str, Any]]) -> list[list[list[float]]]:
-        """Return the advantages of each question's responses. Raises as `call` does.
+        """Return the advantages that a function of advantages gives the responses of each question.
 
         Args:
-            rows: the fields of each question's group, with `rewards` of each response.
+            rows: Fields of each question's group, with the `rewards` of each response by section.
 
         Returns:
-            An advantage for each reward, by question and response.
+            Advantages by question, response and section, in the form of the rewards.
+
+        Raises:
+            Problem: as `call` does.
         """
-        values: list[list[list[float]]] = self._all_of(rows, _is_table)
+        values: list[list[list[float]]] = self._call_batches(rows, _is_table)
         for table, row in zip(values, rows, strict=True):
             if [*map(len, table)] != [*map(len, row["rewards"])]:
-                raise self._unfit("its values are not of the form that is asked for")
+                raise self._explain_misfit("its advantages have not the form of the rewards")
         return values
 
     def draw(self, seed: int, draws: range) -> list[dict[str, str]]:
-        """Return the questions of these draws; `meta` is JSON, or nothing. Raises as `call` does."""
-        return self._all_of([{"seed": seed, "draw": draw} for draw in draws], _is_question)
+        """Return the questions that a function of a task generates.
 
-    def _all_of(self, rows: Sequence[Mapping[str, Any]], fits: Callable[[object], bool]) -> list[Any]:
-        """Return the values of all rows, called in batches; a value that does not fit raises or becomes a `FailedRow`."""
+        Args:
+            seed: Seed of the data set.
+            draws: Numbers of the questions, each of which seeds a random generator together with `seed`.
+
+        Returns:
+            Fields of each question; `meta` is JSON text, or empty.
+
+        Raises:
+            Problem: as `call` does.
+        """
+        return self._call_batches([{"seed": seed, "draw": draw} for draw in draws], _is_question)
+
+    def _call_batches(
+        self, rows: Sequence[Mapping[str, Any]], is_valid: Callable[[object], bool]
+    ) -> list[Any]:
+        """Call the function on all rows in batches, and return its values.
+
+        Args:
+            rows: Fields of each row.
+            is_valid: Function from a value to whether it has the form of the role.
+
+        Returns:
+            A value for each row, or a `FailedRow` if the function takes a single row and fails.
+
+        Raises:
+            Problem: E0744 if the function fails for a batch, or returns a wrong value.
+        """
 
         def ask(worker: Worker, batch: Sequence[Mapping[str, Any]]) -> list[Any]:
+            """Return the values of a batch from a process."""
             try:
                 reply = worker.ask({"rows": list(batch)}, wall_seconds(self.seconds) * len(batch))
             except Undecodable as failure:
-                raise self._unread(str(failure), len(batch)) from None
+                raise self._explain_unreadable(str(failure), len(batch)) from None
             rows = reply.get("rows") if reply.get("status") == "each" else None
             replies = [row for row in rows if isinstance(row, dict)] if isinstance(rows, list) else []
             if len(replies) == len(batch):
-                return [self._value(row, fits) for row in replies]
-            return self._values(reply, len(batch), fits)
+                return [self._read_value(row, is_valid) for row in replies]
+            return self._read_values(reply, len(batch), is_valid)
 
         batches = [rows[start : start + self.batch] for start in range(0, len(rows), self.batch)]
-        values = self._pool.map(ask, batches, self._gone)
+        values = self._pool.map(ask, batches, self._refuse_dead)
         return [value for batch_values in values for value in batch_values]
 
-    def _gone(self, death: WorkerDied) -> list[Any]:
-        """Raise E0744 for a batch whose process ended."""
-        raise self._late(self.batch) if death.late else self._ended(self.batch)
+    def _refuse_dead(self, death: WorkerDied) -> list[Any]:
+        """Raise E0744 for a batch whose process ended or took too long."""
+        raise self._explain_timeout(self.batch) if death.late else self._explain_end(self.batch)
 
     def close(self) -> None:
         """End the processes; the next call starts new processes."""
         self._pool.close()
 
     def pids(self) -> list[int]:
-        """Return the process ids of its live processes."""
+        """Return the ids of the processes that run."""
         return self._pool.pids()
 
-    def _value(self, reply: Mapping[str, Any], fits: Callable[[object], bool]) -> Any:
+    def _read_value(self, reply: Mapping[str, Any], is_valid: Callable[[object], bool]) -> Any:
+        """Return the value of a reply to a single row, or a `FailedRow`."""
         try:
-            return self._values(reply, 1, fits)[0]
+            return self._read_values(reply, 1, is_valid)[0]
         except Problem as fault:
             return FailedRow("timeout" if reply.get("status") == "timeout" else "failed", fault)
 
-    def _values(self, reply: Mapping[str, Any], count: int, fits: Callable[[object], bool]) -> list[Any]:
-        """Return the values of a reply. Raises E0744 for any reply without `count` fitting values."""
+    def _read_values(
+        self, reply: Mapping[str, Any], count: int, is_valid: Callable[[object], bool]
+    ) -> list[Any]:
+        """Return the values of a reply to a batch.
+
+        Args:
+            reply: Reply of the process, whose forms `worker.py` describes.
+            count: Number of rows in the batch.
+            is_valid: Function from a value to whether it has the form of the role.
+
+        Raises:
+            Problem: E0744 for any reply without `count` valid values.
+        """
         match reply:
             case {"status": "done", "values": list(values)} if len(values) == count and all(
-                map(fits, values)
+                map(is_valid, values)
             ):
                 return values
             case {"status": "done"}:
-                raise self._unread("its values are not of the form that is asked for", count)
+                raise self._explain_unreadable("its values have another form than its role needs", count)
             case {"status": "unreadable", "message": str(message)}:
-                raise self._unread(message, count)
+                raise self._explain_unreadable(message, count)
             case {"status": "unfit", "message": str(message)}:
-                raise self._unfit(shown(message))
+                raise self._explain_misfit(shown(message))
             case {"status": "error", "message": str(message), **more}:
                 raise problem_at(
-                    self.code, shown(message), _line_of(more), self._advice(more), _inside_of(more)
+                    self.code, shown(message), _parse_line(more), self._advice(more), _parse_file(more)
                 )
             case {"status": "timeout", **more}:
-                raise self._late(count, _line_of(more), _inside_of(more))
+                raise self._explain_timeout(count, _parse_line(more), _parse_file(more))
         code = reply.get("code")
-        raise self._ended(count, code if isinstance(code, int) else None)
+        raise self._explain_end(count, code if isinstance(code, int) else None)
 
-    def _unread(self, why: str, count: int) -> Problem:
-        return self._unfit(f"its reply cannot be read: {why}{_shared(count)}")
+    def _explain_unreadable(self, reason: str, count: int) -> Problem:
+        """Return E0744 for an unreadable reply to a batch of `count` rows, with the reason."""
+        return self._explain_misfit(f"its reply cannot be read: {reason}{_format_share(count)}")
 
-    def _unfit(self, message: str) -> Problem:
+    def _explain_misfit(self, message: str) -> Problem:
+        """Return E0744 for a function that returned a wrong value; `message` says what is wrong."""
         return problem(
             "E0744",
-            f"`{self.code.name}` does not give what is asked of it: {message}",
+            f"`{self.code.name}` returned a wrong value: {message}",
             where=str(self.code.path),
-            help="give one number for each, as the page says: reodsl explain E0744",
+            help="return a number for each row, as the page says: reodsl explain E0744",
         )
 
     def _advice(self, more: Mapping[str, Any]) -> str:
+        """Return advice for an exception of the function, by the flags `confined` and `missing` of a reply."""
         if more.get("confined"):
-            return "it may compute and read installed packages: no files, processes, threads or network"
+            return "it may only compute and read installed packages: no files, processes, threads or network"
         if "missing" in more:
             return (
                 f"install `{more['missing']}` in the environment that runs reodsl; files beside the spec cannot be imported"
                 if more["missing"]
-                else "a file stands alone: it may import installed packages"
+                else "the file may import only installed packages"
             )
-        return "mend the line; what a model writes may be anything, an empty text too"
+        return "correct the line; a model may write any text, also an empty one"
 
-    def _late(self, count: int, line: int | None = None, inside: str = "") -> Problem:
+    def _explain_timeout(self, count: int, line: int | None = None, inside: str = "") -> Problem:
+        """Return E0744 for a batch of `count` rows that took too long, with the line that was running, if it is known."""
         return problem_at(
             self.code,
-            f"it took more than its {self.seconds:g} s of processor time{_shared(count)}",
+            f"it took more than its {self.seconds:g} s of processor time{_format_share(count)}",
             line,
             f'end its loops, or allow more: `python("{self.code.name}", {"y, " if self._role == "reward" else ""}'
             f"batch: {max(1, self.batch // 2)}, seconds: {2 * self.seconds:g} seconds)`",
             inside,
         )
 
-    def _ended(self, count: int, code: int | None = None) -> Problem:
-        """Return E0744 for a process that ended: by the code itself, or for lack of memory."""
-        # A copy of its process that can go on no more says 1.
-        by_itself = code is not None and 0 <= code < 256 and code != 1
+    def _explain_end(self, count: int, code: int | None = None) -> Problem:
+        """Return E0744 for a process that ended: by the code itself, or for lack of memory.
+
+        Args:
+            count: Number of rows in the batch.
+            code: Exit status of the process, negative for a signal; None if it is not known.
+        """
+        # A forked process that cannot continue, for example without memory, has the exit status 1.
+        ended_itself = code is not None and 0 <= code < 256 and code != 1
         return problem_at(
             self.code,
-            f"it ended its process{_shared(count)}",
+            f"it ended its process{_format_share(count)}",
             None,
-            f"its exit status was {code}: take out what ends a process, such as `os._exit`, and return"
-            if by_itself
-            else f"it may have run out of memory, of which it has {self.memory_mib:,} MiB: "
-            f"`memory: {self.memory_mib / 512:g} GiB` would be twice that",
+            f"its exit status was {code}: remove code that ends the process, such as `os._exit`"
+            if ended_itself
+            else f"it may have run out of its {self.memory_mib:,} MiB of memory: "
+            f"`memory: {self.memory_mib / 512:g} GiB` would be twice as much",
         )
 
 
 def open_function(
     chosen: Python, role: str, folder: Path, resources: Resources, workers: int = 2
 ) -> UserFunction:
-    """Return the function that a spec in `folder` names for a role, with its limits. Raises E0743 and E0746.
+    """Return the function that a spec names for a role, with its limits.
 
-    Raises E0743 for a file that cannot be used, and E0746 for one that may not run as it is now.
+    Args:
+        chosen: Setting `python(…)` of the spec, with the function's name and limits.
+        role: Role of the function, a key of `ROWS`.
+        folder: The spec's folder, where relative paths start.
+        resources: The task's share of the machines, with the checksums of allowed code.
+        workers: Number of processes at most.
+
+    Raises:
+        Problem: E0743 if the code cannot be used, E0746 if it has changed since the run started.
     """
     return UserFunction(
         opened(chosen.function, folder, resources.python),
         role,
-        # All of a step's questions together.
+        # A function of advantages gets all questions of a step in one call.
         batch=MOST_QUESTIONS if role == "advantage" else chosen.batch,
         seconds=chosen.seconds,
         memory_mib=round(chosen.memory * 1024),
@@ -328,37 +423,40 @@ def open_function(
     )
 
 
-def _shared(count: int) -> str:
-    """Return a clause for a batch, any row of which may have ended the process."""
-    return f", which {count} rows share: what is in any of them may have done it" if count > 1 else ""
+def _format_share(count: int) -> str:
+    """Return a clause for a batch of several rows, any of which may have caused an error; empty for a single row."""
+    return f", for a batch of {count} rows, any of which may be the cause" if count > 1 else ""
 
 
-def _line_of(reply: Mapping[str, Any]) -> int | None:
+def _parse_line(reply: Mapping[str, Any]) -> int | None:
+    """Return the number of the line in a reply; None if the reply has none."""
     line = reply.get("line")
     return line if isinstance(line, int) else None
 
 
-def _inside_of(reply: Mapping[str, Any]) -> str:
-    """Return the package's file that has the line; empty for the module's own file."""
+def _parse_file(reply: Mapping[str, Any]) -> str:
+    """Return the file of the function's package that a reply's line is in; empty for the function's own file."""
     inside = reply.get("inside")
     return inside if isinstance(inside, str) else ""
 
 
 def _is_number(value: object) -> bool:
-    # No finite float is as large as some whole numbers are, and NaN compares with none.
+    # The comparison is also false for NaN, and for whole numbers that no float can hold.
     return isinstance(value, (bool, int, float)) and abs(value) <= sys.float_info.max
 
 
 def _is_table(value: object) -> bool:
+    """Return whether a value is a list of lists of numbers."""
     rows = value if isinstance(value, list) else [None]
     return all(isinstance(row, list) and all(map(_is_number, row)) for row in rows)
 
 
 def _is_question(value: object) -> bool:
+    """Return whether a value has the fields of a question, all of them texts."""
     names = {"question", "answer", "meta", "trace"}
     return isinstance(value, dict) and value.keys() == names and all(map(_is_text, value.values()))
 
 
 def _is_text(value: object) -> bool:
-    """Return whether a value is a text, without halves of characters, which no tokenizer takes."""
+    """Return whether a value is a text without lone surrogates, which tokenizers refuse."""
     return isinstance(value, str) and not _HALVES.search(value)

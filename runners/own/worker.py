@@ -1,12 +1,12 @@
-"""A process that calls a function of the user's on batches of rows; time and memory are bounded.
+"""A process that calls a function of the user on batches of rows, with bounds of time and memory.
 
-The process is confined (`runners.sandbox`) before the user's file is run for the first time, and each batch is a copy of it
-that ends with the batch: the file is run anew, so that no batch knows of another. Where the function takes one answer or
-response, each of them has a copy of its own, and its own time. Packages that the file imports at its top
-are loaded once, before the copies are made.
+The process enters the sandbox (`runners.sandbox`) before the user's file runs for the first time. For each batch it forks
+a process, which runs the file again, so that no batch affects another. A function that takes a single answer or response
+has a forked process, and its time, for each row. Packages that the file imports at its top are imported once, before the
+forks.
 
-The first line in is `{"role", "file", "root", "function", "module", "source", "seconds", "memory_mib", "must"}`, and its
-answer `{"ready": true}`, `{"ready": false, "lacking"}` or `{"ready": false, "why"}`. Each further line in is
+The first line of input is `{"role", "file", "root", "function", "module", "source", "seconds", "memory_mib", "must"}`. Its
+answer is `{"ready": true}`, `{"ready": false, "lacking"}` or `{"ready": false, "why"}`. Each further line is
 `{"rows": […]}`, and its answer `{"status", …}`: `done` with `values`, `error` with `message` and perhaps `line` and
 `inside`, `timeout`, `failed`, or `lost`; or `each`, with one of these for each of its `rows`.
 """
@@ -34,10 +34,11 @@ from runners.sandbox.confine import Tell, confinable, lines, serve
 from runners.sandbox.untrusted import Undecodable, decoded
 
 MOST_PRINTED = 2**20
-"""Characters that a batch may print. They are shown nowhere."""
+"""Characters that a batch may print; they are discarded."""
 LONGEST_ALONE = 2**14
-"""Bytes of what is said of one answer: a number, or what went wrong."""
+"""Largest size in bytes of the reply to a single row: a number or an error."""
 _LONGEST_WORDS = 500
+"""Characters of an exception's message that are kept."""
 ROWS: dict[str, tuple[str, str, type]] = {
     "verifier": ("answer", "answers", Answer),
     "reward": ("response", "responses", Response),
@@ -45,28 +46,30 @@ ROWS: dict[str, tuple[str, str, type]] = {
     "advantage": ("group", "groups", Group),
     "loss": ("tokens", "tokens", Tokens),
 }
-"""Each role's name of the parameter for one at a time, its name for a list, and the type of each."""
+"""Name of the parameter for a single row, name for a list of rows, and type of a row, by role of a function."""
 
 
 class UserCodeError(Exception):
-    """The user's function takes or returns other values than it should."""
+    """An error about the user's function: it takes other parameters or returns other values than its role needs."""
 
 
 class _Sink(io.TextIOBase):
     """A stream that discards what is printed, up to `MOST_PRINTED` characters."""
 
     def __init__(self) -> None:
+        """Begin with nothing printed."""
         self._left = MOST_PRINTED
 
     def write(self, text: str) -> int:
+        """Discard a text, and raise RuntimeError after `MOST_PRINTED` characters in all."""
         self._left -= len(text)
         if self._left < 0:
-            raise RuntimeError(f"it printed more than {MOST_PRINTED:,} characters, which are shown nowhere")
+            raise RuntimeError(f"it printed more than {MOST_PRINTED:,} characters, which are not shown")
         return len(text)
 
 
 def packages_of(source: str) -> list[str]:
-    """Return the modules that a file imports at its top."""
+    """Return the names of the modules that a file's top-level statements import."""
     packages: list[str] = []
     for node in ast.parse(source).body:
         if isinstance(node, ast.Import):
@@ -77,12 +80,12 @@ def packages_of(source: str) -> list[str]:
 
 
 def packages_before(request: dict[str, Any]) -> list[str]:
-    """Return the modules that are loaded once, before the process forks."""
+    """Return the names of the modules to import before the process forks, for the function of the first line of input."""
     return [request["module"]] if request["module"] else packages_of(request["source"])
 
 
 def load_function(request: dict[str, Any]) -> Callable[..., Any]:
-    """Return the requested function, running its file now."""
+    """Run the user's file, or import the module, and return the function that the first line of input names."""
     if request["module"]:
         scope: Any = importlib.import_module(request["module"])
     else:
@@ -93,52 +96,66 @@ def load_function(request: dict[str, Any]) -> Callable[..., Any]:
     try:
         return getattr(scope, request["function"])
     except AttributeError:
-        raise UserCodeError(f"there is no `{request['function']}` in it") from None
+        raise UserCodeError(f"it has no function `{request['function']}`") from None
 
 
 def call(request: dict[str, Any], rows: list[dict[str, Any]]) -> list[Any]:
-    """Return the function's results for rows: numbers, truth values, advantages, or the fields of questions."""
+    """Call the user's function on rows, and return its checked results.
+
+    Args:
+        request: First line of input, which names the function and its role.
+        rows: Fields of each row.
+
+    Returns:
+        For each row a number, a truth value, a question's advantages, or the fields of a question, depending on the role.
+
+    Raises:
+        UserCodeError: the function takes another parameter, or returns values of another form.
+    """
     function = load_function(request)
-    single, many, kind = ROWS[request["role"]]
+    single, plural, kind = ROWS[request["role"]]
     name = next(iter(inspect.signature(function).parameters), "")
     if request["role"] == "task":
         if name != single:
-            raise UserCodeError(f"its parameter is called `{name}`, and not `{single}`")
+            raise UserCodeError(f"its parameter is called `{name}` instead of `{single}`")
         return [question_of(function(Random(f"{row['seed']} {row['draw']}"))) for row in rows]
     arguments = [kind(**row) for row in rows]
-    if name == many:
-        values = list_of(function(arguments), len(rows), many)
+    if name == plural:
+        values = list_of(function(arguments), len(rows), plural)
     elif name == single:
         values = [function(row) for row in arguments]
     else:
-        raise UserCodeError(f"its parameter is called `{name}`, and not `{single}` or `{many}`")
+        raise UserCodeError(f"its parameter is called `{name}` instead of `{single}` or `{plural}`")
     if request["role"] == "advantage":
         return [advantages_of(value, row["rewards"]) for value, row in zip(values, rows, strict=True)]
     return [number_of(value, request["role"], row) for value, row in zip(values, rows, strict=True)]
 
 
 def list_of(values: Any, count: int, noun: str) -> list[Any]:
-    """Return the values of a function as a list of `count` values."""
+    """Return what a function returned as a list of `count` values, else raise UserCodeError; `noun` names the rows."""
     if not _is_ordered(values):
-        raise UserCodeError(f"it gave {_shown(values)}, and not a list of {count} values")
-    listed = list(values)
-    if len(listed) != count:
-        raise UserCodeError(f"it was given {count} {noun} and gave {len(listed)} values")
-    return listed
+        raise UserCodeError(f"it gave {_shown(values)} instead of a list of {count} values")
+    entries = list(values)
+    if len(entries) != count:
+        raise UserCodeError(f"it was given {count} {noun} and gave {len(entries)} values")
+    return entries
 
 
 def _is_ordered(values: Any) -> bool:
-    # A set is in no order, and an array may be of no dimension.
+    """Return whether values are a list or array: not a set, which has no order, nor an array without dimensions."""
     ordered = hasattr(values, "__len__") and getattr(values, "ndim", 1) > 0
     return ordered and not isinstance(values, (str, bytes, dict, set, frozenset))
 
 
 def advantages_of(values: Any, rewards: list[list[float]]) -> list[list[float]]:
-    """Return the advantages of a question's responses.
+    """Return what a function of advantages returned for a question as advantages by response and section.
 
     Args:
-        values: the function's values, a list or a number for each response; a number counts for all its sections.
-        rewards: the rewards of each response, by section.
+        values: A list or a number for each response; a number counts for all sections of the response.
+        rewards: Rewards of the question's responses, by response and section.
+
+    Raises:
+        UserCodeError: the values have another form.
     """
     table = []
     for value, earned in zip(list_of(values, len(rewards), "responses"), rewards, strict=True):
@@ -148,7 +165,7 @@ def advantages_of(values: Any, rewards: list[list[float]]) -> list[list[float]]:
 
 
 def takes_one(request: dict[str, Any]) -> bytes:
-    """Return `one` if the function takes a single answer or response, found out without a row; else nothing."""
+    """Return `b"one"` if the function's parameter is a single answer or response, else `b""`; the function is not called."""
     if request["role"] not in ("verifier", "reward"):
         return b""
     sys.stdout = sys.stderr = _Sink()
@@ -157,24 +174,33 @@ def takes_one(request: dict[str, Any]) -> bytes:
 
 
 def settle(sandbox: Sandbox, request: dict[str, Any], rows: list[dict[str, Any]]) -> dict[str, Any]:
-    """Return the reply to rows from a fork of this process, whose bytes are read within bounds and may be anything."""
+    """Call the function on rows in a fork of this process, and return the reply to the parent.
+
+    Args:
+        sandbox: The sandbox of this process.
+        request: First line of input.
+        rows: Fields of each row.
+
+    Returns:
+        A record with a `status`, as the module's docstring describes; the user's code may have written any record.
+    """
     for _ in range(2):
         reply = sandbox.call(lambda: reply_for(request, rows), request["seconds"])
-        # What somebody else ended is asked once more. Code can lower its own limits and look as if it were.
+        # A fork that another process ended is tried once more. User code can end itself in the same way.
         if reply.status != "lost":
             break
     if reply.status != "done" or not reply.data:
         return {"status": "failed" if reply.status == "done" else reply.status, "code": reply.code}
-    alone = len(rows) == 1 and request["role"] in ("verifier", "reward")
+    is_single = len(rows) == 1 and request["role"] in ("verifier", "reward")
     try:
-        message = decoded(reply.data, LONGEST_ALONE if alone else LONGEST_REPLY)
+        message = decoded(reply.data, LONGEST_ALONE if is_single else LONGEST_REPLY)
     except Undecodable as failure:
         return {"status": "unreadable", "message": str(failure)}
     return message if isinstance(message, dict) else {"status": "unreadable", "message": "it is no record"}
 
 
 def question_of(value: object) -> dict[str, Any]:
-    """Return the fields of a task's question."""
+    """Return the fields of a `Question` that a task's function returned, with `meta` as JSON, else raise UserCodeError."""
     if not isinstance(value, Question):
         raise UserCodeError(
             f"it gave {_shown(value)}, which is {_article(type(value).__name__)} and no `Question`"
@@ -182,60 +208,68 @@ def question_of(value: object) -> dict[str, Any]:
     for name in ("question", "answer", "trace"):
         text = getattr(value, name)
         if not isinstance(text, str) or (name != "trace" and not text.strip()):
-            raise UserCodeError(f"the `{name}` of a question is {_shown(text)}, and has to be a text")
+            raise UserCodeError(f"the `{name}` of a question is {_shown(text)}, and must be a text")
         if not text.isascii() and any("\ud800" <= character <= "\udfff" for character in text):
-            raise UserCodeError(
-                f"the `{name}` of a question is {_shown(text)}, in which half a character stands"
-            )
+            raise UserCodeError(f"the `{name}` of a question is {_shown(text)}, which has half a character")
     try:
         meta = json.dumps(dict(value.meta), allow_nan=False) if value.meta else ""
     except (TypeError, ValueError):
         raise UserCodeError(
-            f"the `meta` of a question is {_shown(value.meta)}, which JSON cannot hold"
+            f"the `meta` of a question is {_shown(value.meta)}, which cannot be written as JSON"
         ) from None
     return {"question": value.question, "answer": value.answer, "meta": meta, "trace": value.trace}
 
 
 def number_of(value: object, role: str, row: dict[str, Any]) -> float | bool:
-    """Return a value as a finite number, or of a verifier as true or false.
+    """Return what a function returned for a row as a finite number, or for a verifier as a truth value.
 
     Args:
-        value: a number, or a single number of numpy or torch.
-        role: the function's role.
-        row: the row, which messages quote.
+        value: A number, or an array of numpy or torch with a single number.
+        role: Role of the function.
+        row: Fields of the row, whose text messages quote.
+
+    Raises:
+        UserCodeError: the value is no finite number, or for a verifier neither 0 nor 1.
     """
     item = getattr(value, "item", None)
-    plain = value
+    number = value
     if callable(item) and not isinstance(value, (int, float)):
         with suppress(ValueError, RuntimeError, TypeError):
-            plain = item()
-    of = f" for {_shown(next((row[name] for name in ('text', 'question') if row.get(name)), ''))}"
-    if not isinstance(plain, (bool, int, float)):
+            number = item()
+    row_text = f" for {_shown(next((row[name] for name in ('text', 'question') if row.get(name)), ''))}"
+    if not isinstance(number, (bool, int, float)):
         raise UserCodeError(
-            f"it gave {_shown(value)}{of}, which is {_article(type(value).__name__)} and no number"
+            f"it gave {_shown(value)}{row_text}, which is {_article(type(value).__name__)} and no number"
         )
-    if not isinstance(plain, bool) and not -sys.float_info.max <= plain <= sys.float_info.max:
-        raise UserCodeError(f"it gave {_shown(plain)}{of}, and a number has to be finite")
+    if not isinstance(number, bool) and not -sys.float_info.max <= number <= sys.float_info.max:
+        raise UserCodeError(f"it gave {_shown(number)}{row_text}, and a number must be finite")
     if role == "verifier":
-        if plain not in (0, 1):
+        if number not in (0, 1):
             raise UserCodeError(
-                f"it gave {plain:g}{of}: a verifier says True or False, and shares belong in a reward"
+                f"it gave {number:g}{row_text}: a verifier returns True or False; partial scores belong in a reward"
             )
-        return bool(plain)
-    return float(plain)
+        return bool(number)
+    return float(number)
 
 
 def _shown(value: object) -> str:
+    """Return a value's `repr`, cut to 60 characters."""
     text = repr(value)
     return text if len(text) <= 60 else f"{text[:57]}…"
 
 
 def _article(name: str) -> str:
+    """Return the name of a type with its article: `an int`."""
     return f"an {name}" if name[:1].lower() in "aeiou" else f"a {name}"
 
 
 def reply_for(request: dict[str, Any], rows: list[dict[str, Any]]) -> bytes:
-    """Return the results of a batch as a line of JSON."""
+    """Call the user's function on rows in this forked process, and return the results or the error as a line of JSON.
+
+    Args:
+        request: First line of input.
+        rows: Fields of each row.
+    """
     sys.stdout = sys.stderr = _Sink()
     try:
         message: dict[str, Any] = {"status": "done", "values": call(request, rows)}
@@ -249,18 +283,25 @@ def reply_for(request: dict[str, Any], rows: list[dict[str, Any]]) -> bytes:
     if len(data) > LONGEST_REPLY:
         message = {
             "status": "unfit",
-            "message": f"a batch gave {len(data):,} bytes, and may give {LONGEST_REPLY:,}",
+            "message": f"the values of a batch have {len(data):,} bytes, and may have {LONGEST_REPLY:,}",
         }
         return json.dumps(message).encode("ascii")
     return data
 
 
 def error_of(failure: BaseException, request: dict[str, Any]) -> dict[str, Any]:
-    """Return an exception as its words and the line of the user's file that it came from."""
+    """Return an exception of the user's code as a reply: its message, and the line of the user's file that it came from.
+
+    The reply has `confined` if the sandbox forbids what the code did, and `missing` with the name of a missing package.
+
+    Args:
+        failure: The exception.
+        request: First line of input, which names the user's file.
+    """
     try:
         words = str(failure).strip().partition("\n")[0][:_LONGEST_WORDS]
     except Exception:
-        # Its text is the user's code too.
+        # The user's code may define how its exception is printed, and fail there.
         words = ""
     kind = type(failure).__name__
     message: dict[str, Any] = {"status": "error", "message": f"{kind}: {words}" if words else kind}
@@ -272,7 +313,7 @@ def error_of(failure: BaseException, request: dict[str, Any]) -> dict[str, Any]:
         message |= place_in(request, failure.filename or "", failure.lineno or 1)
         message["message"] = f"{kind}: {failure.msg}"
     if isinstance(failure, MemoryError):
-        message["message"] = f"it takes more than {request['memory_mib']:g} MiB of memory"
+        message["message"] = f"it needs more than {request['memory_mib']:g} MiB of memory"
     elif isinstance(failure, (PermissionError, BlockingIOError)) or "start new thread" in words:
         message["confined"] = True
     elif (
@@ -286,7 +327,17 @@ def error_of(failure: BaseException, request: dict[str, Any]) -> dict[str, Any]:
 
 
 def place_in(request: dict[str, Any], file: str, line: int) -> dict[str, Any]:
-    """Return a line as a message has it, in the user's file or `inside` its package; nothing for any other file."""
+    """Return the fields `line` and `inside` of a reply for a line of code.
+
+    Args:
+        request: First line of input, which names the user's file and the folder of its package.
+        file: File of the line.
+        line: Number of the line.
+
+    Returns:
+        The number of the line, and the file relative to the package, which is empty for the user's file itself; no
+        fields for a file outside the package.
+    """
     if file == request["file"]:
         return {"line": line, "inside": ""}
     inside = request["root"] and file.startswith(f"{request['root']}{os.sep}")
@@ -294,10 +345,11 @@ def place_in(request: dict[str, Any], file: str, line: int) -> dict[str, Any]:
 
 
 def main() -> None:
-    """Confine this process, load what the file imports, then answer until the parent closes the pipe."""
+    """Enter the sandbox, import the packages of the user's file, then reply to batches until the parent closes the pipe."""
     requests = lines(os.getppid())
 
     def prepare(tell: Tell) -> Callable[[], None]:
+        """Enter the sandbox, and return the function that replies to batches by `tell`."""
         request = json.loads(next(requests, b"{}"))
         confined = confinable(request["must"])
         limit_memory(int(request["memory_mib"]))
@@ -306,26 +358,28 @@ def main() -> None:
         package = list(module.submodule_search_locations or ()) if module is not None else []
         sandbox = Sandbox([*python_folders(sys.modules), package_folder, *package], confined=confined)
         sandbox.enter()
-        # What cannot be loaded is told where the file is run, with its line.
+        # An import that fails is reported with its line when the file runs.
         with suppress(SyntaxError, ValueError, RecursionError, MemoryError):
             for name in packages_before(request):
                 try:
                     importlib.import_module(name)
                 except (Exception, SystemExit) as failure:
-                    # A half-loaded package is not tried again; one that the spec names is, since its error shows a line.
+                    # A partly imported package is not imported again, except a package that the spec names: importing it
+                    # again reports its error with a line.
                     if not (request["module"] or isinstance(failure, ImportError)):
                         sys.modules[name.partition(".")[0]] = None  # type: ignore[assignment]
-        # Copies share what was loaded, as long as nobody looks through it for what is not needed any more.
+        # Forks share the memory of imported modules as long as the garbage collector does not touch them.
         gc.collect()
         gc.freeze()
 
         def answer() -> None:
-            alone: bool | None = None
+            """Reply to each batch of rows until the input ends."""
+            takes_single: bool | None = None
             for line in requests:
                 rows = json.loads(line)["rows"]
-                if alone is None:
-                    alone = sandbox.call(lambda: takes_one(request), request["seconds"]).data == b"one"
-                if alone:
+                if takes_single is None:
+                    takes_single = sandbox.call(lambda: takes_one(request), request["seconds"]).data == b"one"
+                if takes_single:
                     tell({"status": "each", "rows": [settle(sandbox, request, [row]) for row in rows]})
                 else:
                     tell(settle(sandbox, request, rows))

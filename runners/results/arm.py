@@ -1,4 +1,4 @@
-"""Somebody's responses as an arm: the files that an evaluation writes, and what keeps a table from being one."""
+"""Imported responses as an arm: write the files of an evaluation from a table, and check that the table fits a suite."""
 
 from __future__ import annotations
 
@@ -19,8 +19,15 @@ KEYS = ("benchmark", "question", "sample")
 
 
 def results(job: Job) -> None:
-    """Write the files of an evaluation from a table of responses. Raises E0438 if its questions are not the suite's."""
-    # What is checked before a run needs nothing of what evaluates.
+    """Write the files that an evaluation writes, from a table of imported responses.
+
+    Args:
+        job: A `results` task: its table, suite and output folder.
+
+    Raises:
+        Problem: E0438 if the responses do not fit the suite.
+    """
+    # Imported here, as the checks before a run do not need the modules of evaluations.
     from runners.evaluate.given import name_responses
     from runners.evaluate.run import write_json
     from runners.evaluate.tables import EXAMPLES, FORCED, SAMPLES, curves, summary
@@ -41,18 +48,26 @@ def results(job: Job) -> None:
     forced.select(_cast(FORCED)).write_parquet(job.out / "forced.parquet")
     pl.DataFrame(schema=EXAMPLES).write_parquet(job.out / "examples.parquet")
     curve_of = curves(job.out / "forced.parquet", suite["benchmarks"])
-    label = {} if kind == "J" else {"kind": kind}
-    write_json(job.out / "curves.json", {name: {**curve, **label} for name, curve in curve_of.items()})
+    kind_label = {} if kind == "J" else {"kind": kind}
+    write_json(job.out / "curves.json", {name: {**curve, **kind_label} for name, curve in curve_of.items()})
     summaries = summary(job.out / "samples.parquet", job.out / "forced.parquet", suite["benchmarks"])
     write_json(job.out / "summary.json", summaries)
 
 
 def _cast(schema: Mapping[str, Any]) -> list[pl.Expr]:
+    """Return expressions that select the columns of a schema with their types."""
     return [pl.col(name).cast(kind) for name, kind in schema.items()]
 
 
 def check_arms(study: Study, folder: Path) -> Iterator[tuple[str, Diagnostic]]:
-    """Yield the faults of a study's imported results with their arm: of each table, or else of mixed kinds of curves."""
+    """Yield mistakes in a study's imported results, each with the name of its arm.
+
+    If all tables fit their suites, E0435 says that some arms have forced answers and others have not.
+
+    Args:
+        study: The study.
+        folder: The spec's folder, where relative paths start.
+    """
     kinds: dict[str, str] = {}
     tables: dict[str, Responses | None] = {}
     faults: list[tuple[str, Diagnostic]] = []
@@ -63,14 +78,14 @@ def check_arms(study: Study, folder: Path) -> Iterator[tuple[str, Diagnostic]]:
             continue
         try:
             if source.path not in tables:
-                # Where it is none, its first arm says so for all.
+                # A table that cannot be opened is reported for its first arm only.
                 tables[source.path] = None
                 tables[source.path] = open_table(folder / source.path)
             table = tables[source.path]
             if table is None:
                 continue
             suite = results_work(arm.suite, source)["suite"]
-            kind = kind_of(table, source.of, suite, texts=source.at is not None)
+            kind = kind_of(table, source.of, suite, with_texts=source.at is not None)
             kinds |= {arm.name: kind} if arm.suite.forcing is not None else {}
         except Problem as caught:
             faults += [(arm.name, diagnostic) for diagnostic in caught.diagnostics]
@@ -78,71 +93,84 @@ def check_arms(study: Study, folder: Path) -> Iterator[tuple[str, Diagnostic]]:
     unforced = [name for name, kind in kinds.items() if kind != "J"]
     forced = [name for name, kind in kinds.items() if kind == "J"]
     if unforced and not faults and (forced or study.score is not None):
-        other = f"`{forced[0]}` is made of them (`J`)" if forced else "REG needs them"
+        reason = f"`{forced[0]}` has them (`J`)" if forced else "REG needs them"
         fault = error(
             "E0435",
-            f"`{unforced[0]}` has no forced answers (`ended`), and {other}",
-            help="force answers out of them, `at: forced(MODEL)`, or import them with some; or give all arms a suite without"
-            " `grid` and `forcing`, for accuracy and length alone; or see what lies around REG: `reodsl reg TABLE --frontier"
-            " …`",
+            f"`{unforced[0]}` has no forced answers (`ended`), and {reason}",
+            help="force answers from its responses, `at: forced(MODEL)`, or import forced answers; or give all arms a suite"
+            " without `grid` and `forcing`, for accuracy and length only; or compute bounds of REG: `reodsl reg TABLE"
+            " --frontier …`",
         )
         faults = [(unforced[0], fault)]
     yield from faults
 
 
 def open_table(path: Path) -> Responses:
-    """Return a table of responses. Raises E0438 for any other file, and what `read_responses` raises."""
+    """Open a file as a table of responses.
+
+    Raises:
+        Problem: E0438 if the file is missing or no table of responses, or a mistake in the table.
+    """
     if not holds_responses(path):
         exists = path.is_file()
         raise problem(
             "E0438",
             "this is no table of responses" if exists else "there is no such file",
             where=str(path),
-            help="make one: `reodsl import FILES --model NAME -o theirs.parquet`"
+            help="make a table: `reodsl import FILES --model NAME -o theirs.parquet`"
             + ("" if exists else "; a relative path starts at the spec's folder"),
         )
     return read_responses(path)
 
 
-def kind_of(responses: Responses, of: str, suite: Mapping[str, Any], texts: bool = False) -> str:
-    """Return the kind of curve that a model in a table has on a suite: `J` if answers are forced out of its `texts`.
+def kind_of(responses: Responses, model: str, suite: Mapping[str, Any], with_texts: bool = False) -> str:
+    """Check that a model's responses in a table fit a suite, and return the kind of their curve.
+
+    Args:
+        responses: The table.
+        model: Name of the model in the table.
+        suite: Benchmarks, grid of budgets in tokens, and whether answers are forced.
+        with_texts: Whether the run will force answers from the texts of the responses.
+
+    Returns:
+        `J` with forced answers, or `ended`.
 
     Raises:
-        Problem: the table's responses do not fit the suite (E0438).
+        Problem: E0438 if the responses do not fit the suite.
     """
-    mine = responses.frame.filter(model=of)
-    facts = mine.select("benchmark").unique().collect()["benchmark"].to_list()
-    cut, end = responses.cut.get(of), suite["grid"][-1]
-    lacks = [name for name in suite["benchmarks"] if name not in facts]
-    kind = "J" if texts and of in responses.kinds else responses.kinds.get(of, "")
-    between = (
+    rows = responses.frame.filter(model=model)
+    benchmarks = rows.select("benchmark").unique().collect()["benchmark"].to_list()
+    cut, end = responses.cut.get(model), suite["grid"][-1]
+    missing_benchmarks = [name for name in suite["benchmarks"] if name not in benchmarks]
+    kind = "J" if with_texts and model in responses.kinds else responses.kinds.get(model, "")
+    missing = (
         sorted(set(suite["grid"]) - set(responses.budgets))
-        if not texts and kind == "J" and suite["forced"]
+        if not with_texts and kind == "J" and suite["forced"]
         else []
     )
-    lost = mine.select(pl.col("response").null_count()).collect().item() if texts else 0
+    textless = rows.select(pl.col("response").null_count()).collect().item() if with_texts else 0
     if not kind:
-        why, advice = f"there is no model `{of}`", f"it has {', '.join(sorted(responses.kinds))}"
-    elif lacks:
-        why = f"`{of}` has no response to {', '.join(lacks)}, and has {', '.join(sorted(facts))}"
-        advice = "name benchmarks as the suite does (`--benchmark NAME` of `reodsl import`), or leave these out of it"
-    elif len(responses.seeds[of]) > 1:
-        why = f"`{of}` has responses of {len(responses.seeds[of])} seeds"
-        advice = "import those of each seed as a model of its own: `--model NAME` after its files"
+        reason, advice = f"there is no model `{model}`", f"it has {', '.join(sorted(responses.kinds))}"
+    elif missing_benchmarks:
+        reason = f"`{model}` has no response to {', '.join(missing_benchmarks)}, and has {', '.join(sorted(benchmarks))}"
+        advice = "name benchmarks as in the suite (`--benchmark NAME` of `reodsl import`), or remove them from the suite"
+    elif len(responses.seeds[model]) > 1:
+        reason = f"`{model}` has responses of {len(responses.seeds[model])} seeds"
+        advice = "import the responses of each seed as a model: `--model NAME` after the seed's files"
     elif cut is not None and cut < end:
-        why = f"responses of `{of}` were cut off at {cut} tokens, and the suite goes to {end}"
-        advice = f"let the suite end there: `max_tokens = {cut} tokens`, and its grid"
-    elif texts and not suite["forced"]:
-        why, advice = (
+        reason = f"responses of `{model}` were cut off at {cut} tokens, and the suite goes to {end}"
+        advice = f"write `max_tokens = {cut} tokens` in the suite, and end its grid there"
+    elif with_texts and not suite["forced"]:
+        reason, advice = (
             "the suite forces no answers",
-            "give it `forcing` and a `grid`, or leave out `at: forced(…)`",
+            "give the suite `forcing` and a `grid`, or leave out `at: forced(…)`",
         )
-    elif lost:
-        why = f"{lost} responses of `{of}` have no text, out of which answers could be forced"
+    elif textless:
+        reason = f"{textless} responses of `{model}` have no text, out of which answers could be forced"
         advice = "import them with their texts: `--column response=NAME`"
-    elif between:
-        why = f"`{of}` has no answers forced at {', '.join(map(str, between[:3]))} tokens, where the suite has budgets"
-        advice = f"give the suite a grid of these: {', '.join(map(str, responses.budgets))} tokens"
+    elif missing:
+        reason = f"`{model}` has no answers forced at {', '.join(map(str, missing[:3]))} tokens, where the suite has budgets"
+        advice = f"write a grid of these budgets: {', '.join(map(str, responses.budgets))} tokens"
     else:
         return kind
-    raise problem("E0438", why, where=str(responses.path), help=advice)
+    raise problem("E0438", reason, where=str(responses.path), help=advice)

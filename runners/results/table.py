@@ -1,4 +1,4 @@
-"""Result files as one table of responses: tokens counted and answers graded where a file has neither."""
+"""Write result files of other tools as a table of responses; count missing tokens and grade answers without a verdict."""
 
 from __future__ import annotations
 
@@ -24,8 +24,9 @@ from runners.results.read import PLAIN, SPEED_FIELDS, ResultForm, find, form_of,
 from runners.sandbox.untrusted import is_missing, shown
 
 MOST_ROWS = 5_000_000
+"""Largest number of responses in a table."""
 PART_ROWS, PART_CHARACTERS = 5_000, 1 << 25
-"""Responses that are in memory together, at most so many and with so much text, and one."""
+"""Largest number of responses in memory, and characters of text after which no further response is added to them."""
 FORCED = pl.List(pl.Struct({"budget": pl.Int64, "correct": pl.Boolean}))
 SCHEMA: dict[str, Any] = dict.fromkeys(COLUMNS, pl.String) | {
     "seed": pl.Int64,
@@ -33,7 +34,7 @@ SCHEMA: dict[str, Any] = dict.fromkeys(COLUMNS, pl.String) | {
     "tokens": pl.Int64,
     "correct": pl.Boolean,
     "at": FORCED,
-    # What the table has only until it is written.
+    # Columns that the written table lacks.
     "form": pl.String,
     "counted": pl.Boolean,
     "graded": pl.Boolean,
@@ -41,31 +42,39 @@ SCHEMA: dict[str, Any] = dict.fromkeys(COLUMNS, pl.String) | {
 _FINISH = {
     "stop": "stop", "eos": "stop", "end_turn": "stop", "length": "length", "max_tokens": "length", "model_length": "length",
 }  # fmt: skip
+# Scores by their names in inspect (correct, partial, incorrect, no answer) and as truth values.
 _LETTERS = {"c": 1.0, "p": 0.5, "i": 0.0, "n": 0.0, "true": 1.0, "false": 0.0}
+# A field with verdicts on answers forced at a budget, such as `correct@512`.
 _AT = re.compile(r"correct(?:s_.*forced.*)?@(\d+)(?:toks)?")
 LONGEST_NAME = 200
-"""Characters of the name of a field that may hold forced answers."""
+"""Largest number of characters in the name of a field that begins with `correct`."""
 _CLOSE = "</think>"
 _WORDS = ("text", "response", "answer")
-"""Columns whose texts are anything that somebody wrote, `None` too."""
+"""Columns of free text, in which texts such as `None` are no missing values."""
 
 
 def import_results(order: ResultFiles) -> tuple[ImportCounts, ...]:
-    """Write the responses in files as a table, completely or not at all, and return counts for each model.
+    """Write the responses in result files as a table, completely or not at all.
+
+    Args:
+        order: Files with the names of their models, the table's path, and options of the import.
+
+    Returns:
+        Counts for each model.
 
     Raises:
-        Problem: the first fault of a file, a row or the table.
+        Problem: E0436 for the first mistake in a file, a row or the table.
     """
     scratch = Path(tempfile.mkdtemp(prefix=f".{order.out.name}.", dir=order.out.parent))
     try:
         parts = _write_parts(order, scratch)
         frame = pl.scan_parquet(parts, glob=False)
         if order.common:
-            frame = _common(frame)
+            frame = _keep_common(frame)
         if order.leave_out_forced:
             frame = frame.with_columns(at=pl.lit(None, dtype=FORCED))
         frame.sink_parquet(scratch / "whole.parquet")
-        counts = _check(pl.scan_parquet(scratch / "whole.parquet", glob=False))
+        counts = _check_table(pl.scan_parquet(scratch / "whole.parquet", glob=False))
         final = scratch / f"{secrets.token_hex(4)}.parquet"
         pl.scan_parquet(scratch / "whole.parquet", glob=False).select(COLUMNS).sink_parquet(final)
         os.replace(final, order.out)
@@ -75,68 +84,91 @@ def import_results(order: ResultFiles) -> tuple[ImportCounts, ...]:
 
 
 def _write_parts(order: ResultFiles, folder: Path) -> list[Path]:
-    """Write responses in parts of bounded size, with tokens counted and answers graded."""
-    tokenizer = None if order.tokenizer is None else _tokenizer(order.tokenizer)
+    """Write all responses into Parquet files of bounded size, with tokens counted and answers graded.
+
+    Args:
+        order: The import.
+        folder: Folder for the files.
+
+    Returns:
+        Paths of the files.
+    """
+    tokenizer = None if order.tokenizer is None else _open_tokenizer(order.tokenizer)
     verifier = make_verifier("math")
     parts: list[Path] = []
-    lot: list[dict[str, Any]] = []
-    numbers: Counter[tuple[Any, ...]] = Counter()
+    batch: list[dict[str, Any]] = []
+    sample_counts: Counter[tuple[Any, ...]] = Counter()
     size = 0
 
     def write() -> None:
-        _count(lot, tokenizer, order.thinks)
-        _grade(lot, verifier)
-        _settle(lot)
+        """Complete the responses in memory, and write them into a new file."""
+        _count_tokens(batch, tokenizer, order.thinks)
+        _grade_ungraded(batch, verifier)
+        _settle_ended(batch)
         parts.append(folder / f"{len(parts)}.parquet")
-        pl.DataFrame(lot, schema=SCHEMA, orient="row").write_parquet(parts[-1])
-        lot.clear()
+        pl.DataFrame(batch, schema=SCHEMA, orient="row").write_parquet(parts[-1])
+        batch.clear()
 
     try:
-        for count, row in enumerate(_responses(order, numbers)):
+        for count, row in enumerate(_read_responses(order, sample_counts)):
             if count == MOST_ROWS:
                 raise unreadable(
                     order.out, f"these are more than {MOST_ROWS:,} responses", "import some of the files"
                 )
-            lot.append(row)
+            batch.append(row)
             size += len(row["response"] or "")
-            if len(lot) == PART_ROWS or size > PART_CHARACTERS:
+            if len(batch) == PART_ROWS or size > PART_CHARACTERS:
                 write()
                 size = 0
-        if lot or not parts:
+        if batch or not parts:
             write()
     finally:
         verifier.close()
     return parts
 
 
-def _responses(order: ResultFiles, numbers: Counter[tuple[Any, ...]]) -> Iterator[dict[str, Any]]:
-    """Yield the responses of all files with model, benchmark and sample; of lm-eval only the first filter's."""
+def _read_responses(order: ResultFiles, sample_counts: Counter[tuple[Any, ...]]) -> Iterator[dict[str, Any]]:
+    """Yield the responses of all files, each with model, benchmark and sample; for lm-eval, only those of the first filter.
+
+    Args:
+        order: The import.
+        sample_counts: Number of samples so far of each question, by the key columns; it numbers samples without a number.
+    """
     for path, model in order.files:
         form: ResultForm | None = None
-        chosen: str | None = None
+        first_filter: str | None = None
         for where, row in read_rows(path):
             if form is None:
-                form = _form(row, where, order)
+                form = _find_form(row, where, order)
             if form.name == "lm-eval":
-                chosen = chosen or _text(row["filter"], {})
-                if _text(row.get("filter"), {}) != chosen:
+                first_filter = first_filter or _to_text(row["filter"], {})
+                if _to_text(row.get("filter"), {}) != first_filter:
                     continue
-            label = f"{form.name}, filter {chosen}" if chosen else form.name
-            for response in _take(form, row, where, order):
-                response["model"] = _text(model or response["model"] or path.stem, {})
+            label = f"{form.name}, filter {first_filter}" if first_filter else form.name
+            for response in _read_row(form, row, where, order):
+                response["model"] = _to_text(model or response["model"] or path.stem, {})
                 response["benchmark"] = order.benchmark or response["benchmark"] or "all"
                 response["form"] = label
                 if response["sample"] is None:
                     key = tuple(response[name] for name in KEYS[:-1])
-                    response["sample"] = numbers[key]
-                    numbers[key] += 1
+                    response["sample"] = sample_counts[key]
+                    sample_counts[key] += 1
                 yield response
         if form is None:
-            raise unreadable(path, "it has no row of results", "give a file with one")
+            raise unreadable(path, "it has no row of results", "name a file with results")
 
 
-def _form(row: Mapping[str, Any], where: str, order: ResultFiles) -> ResultForm:
-    """Return a file's form by its first row, with the columns that options name. Raises E0436 if no form fits."""
+def _find_form(row: Mapping[str, Any], where: str, order: ResultFiles) -> ResultForm:
+    """Return the form of a result file by its first row, with the columns that options name.
+
+    Args:
+        row: The first row.
+        where: Place of the row, for messages.
+        order: The import.
+
+    Raises:
+        Problem: E0436 if the row has no known form, and no options name its columns.
+    """
     if all(name in row for name in SPEED_FIELDS):
         raise unreadable(
             where, "these are speeds, not results: no answer was graded", "give graded responses"
@@ -144,148 +176,185 @@ def _form(row: Mapping[str, Any], where: str, order: ResultFiles) -> ResultForm:
     form = form_of(row)
     if form is None and not order.columns:
         names = ", ".join(f"`{shown(name)}`" for name in list(row)[:20] if name not in ("head", "file"))
-        lacks = " ".join(f"--column {n}=NAME" for n in ("question", "correct", "tokens") if n not in row)
+        options = " ".join(f"--column {n}=NAME" for n in ("question", "correct", "tokens") if n not in row)
         raise problem(
             "E0436",
             "this form of results is not known",
             where=where,
             notes=[f"its first row has {names}"],
-            help=f"name the fields: `{lacks}`, with points for what is inside others (`usage.output_tokens`)",
+            help=f"name the fields: `{options}`, with points for nested fields (`usage.output_tokens`)",
         )
     form = form or PLAIN
     return ResultForm(form.name, form.has, {**form.columns, **order.columns})
 
 
-def _take(
+def _read_row(
     form: ResultForm, row: Mapping[str, Any], where: str, order: ResultFiles
 ) -> Iterator[dict[str, Any]]:
-    """Yield the responses of a row. Raises E0436 whatever is wrong with it."""
+    """Yield the responses of a row as `_unroll` does, and turn any error into E0436."""
     try:
         yield from _unroll(form, row, where, order)
     except (TypeError, ValueError, RecursionError) as why:
         raise unreadable(
-            where, f"this row is none of its form: {first_line(why)}", "mend it or take it out"
+            where, f"this row does not have the file's form: {first_line(why)}", "correct or remove the row"
         ) from None
 
 
 def _unroll(
     form: ResultForm, row: Mapping[str, Any], where: str, order: ResultFiles
 ) -> Iterator[dict[str, Any]]:
-    """Yield a response for each entry of a row's lists, or a single response."""
+    """Yield the responses of a row: one for each entry of its lists, or a single response without lists.
+
+    Args:
+        form: Form of the file.
+        row: The row.
+        where: Place of the row, for messages.
+        order: The import.
+
+    Raises:
+        Problem: E0436 if the lists have different lengths, or a value is wrong or ambiguous.
+    """
     values: dict[str, Any] = {}
-    unclear = ""
+    ambiguity = ""
     for name, path in form.columns.items():
         try:
             values[name] = find(row, path)
         except LookupError as entries:
-            unclear = unclear or str(entries)
+            ambiguity = ambiguity or str(entries)
     names = [name for name in row if name.startswith("correct")]
     if any(len(name) > LONGEST_NAME for name in names):
         raise unreadable(
-            where, f"a field's name has more than {LONGEST_NAME} characters", "mend it or take it out"
+            where, f"a field's name has more than {LONGEST_NAME} characters", "rename or remove the field"
         )
     forced = {int(m[1]): row[name] for name in names if (m := _AT.fullmatch(name))}
     lists = [name for name, path in form.columns.items() if path.endswith("[]")]
     columns = [*(values.get(name) for name in lists), *forced.values()]
     sizes = {len(value) for value in columns if isinstance(value, list) and value}
     if len(sizes) > 1:
-        few = " and ".join(map(str, sorted(sizes)[:3]))
-        raise unreadable(where, f"its lists have {few} values", "mend it or take it out")
-    several = sizes.pop() if sizes else 1
-    for index in range(several):
+        sizes_text = " and ".join(map(str, sorted(sizes)[:3]))
+        raise unreadable(where, f"its lists have {sizes_text} values", "correct or remove the row")
+    num_responses = sizes.pop() if sizes else 1
+    for index in range(num_responses):
         response = {name: _entry(value, index) if name in lists else value for name, value in values.items()}
-        if several > 1 and "correct" not in lists:
-            # One score of several responses is that of the first, or of all together.
+        if num_responses > 1 and "correct" not in lists:
+            # A single score of several responses may belong to the first or to all together, so none is graded by it.
             response["correct"] = None
-        elif unclear:
+        elif ambiguity:
             raise unreadable(
                 where,
-                f"{shown(unclear)}, and which of them counts is not said",
-                "name it: `--column correct=PATH`",
+                f"{shown(ambiguity)}, and it is not known which of them counts",
+                "name the field: `--column correct=PATH`",
             )
         cuts = {budget: _entry(value, index) for budget, value in forced.items()}
-        yield _response(response, cuts, row, where, order)
+        yield _make_response(response, cuts, row, where, order)
 
 
 def _entry(value: Any, index: int) -> Any:
-    """Return an entry of a list, None of an empty list, or a value that is no list."""
+    """Return the entry of a list at an index, None for an empty list, or the value itself if it is no list."""
     return (value[index] if value else None) if isinstance(value, list) else value
 
 
-def _response(
+def _make_response(
     values: Mapping[str, Any], cuts: Mapping[int, Any], row: Mapping[str, Any], where: str, order: ResultFiles
 ) -> dict[str, Any]:
-    """Return a response in the columns of `SCHEMA`, its values checked. Raises E0436 for a value of another type."""
+    """Return a response in the columns of `SCHEMA`.
+
+    Args:
+        values: Values by column, as found in the row.
+        cuts: Verdicts on forced answers by budget in tokens.
+        row: The row, in which attachments of texts are looked up.
+        where: Place of the row, for messages.
+        order: The import.
+
+    Raises:
+        Problem: E0436 for a missing question, or a value of a wrong type.
+    """
     values = {
         name: None if is_missing(value) and not (name in _WORDS and isinstance(value, str)) else value
         for name, value in values.items()
     }
-    out: dict[str, Any] = dict.fromkeys(SCHEMA) | {
-        name: _text(values.get(name), row)
+    response: dict[str, Any] = dict.fromkeys(SCHEMA) | {
+        name: _to_text(values.get(name), row)
         for name in ("model", "benchmark", "question", "text", "response", "answer")
     }
     gold = values.get("gold")
     if isinstance(gold, list):
-        gold = SEPARATOR.join(_text(entry, row) or "" for entry in gold if not is_missing(entry)) or None
-    out["gold"] = _text(gold, row)
+        gold = SEPARATOR.join(_to_text(entry, row) or "" for entry in gold if not is_missing(entry)) or None
+    response["gold"] = _to_text(gold, row)
     if values.get("question") is None:
         raise unreadable(where, "this row names no question", "name the field: `--column question=NAME`")
     for name in ("seed", "sample", "tokens"):
         value = values.get(name)
         value = len(value) or None if isinstance(value, list) else value
-        out[name] = None if value is None else _whole(value, name, where)
-    out["finish"] = _FINISH.get(str(values.get("finish")).lower())
+        response[name] = None if value is None else _parse_whole(value, name, where)
+    response["finish"] = _FINISH.get(str(values.get("finish")).lower())
     if values.get("correct") is not None:
-        out["correct"] = _right(values["correct"], where, order.right_from)
+        response["correct"] = _is_right(values["correct"], where, order.right_from)
     own_cuts, entries = values.get("at"), list[tuple[Any, Any]](cuts.items())
     if isinstance(own_cuts, list):
-        # A table of our own, or one like it.
+        # The form of a table that reodsl wrote.
         entries += [(entry.get("budget"), entry) for entry in own_cuts if isinstance(entry, Mapping)]
     elif isinstance(own_cuts, Mapping):
         entries += own_cuts.items()
-    pairs = [pair for pair in entries if not is_missing(_inner(pair[1]))]
+    pairs = [pair for pair in entries if not is_missing(_verdict_of(pair[1]))]
     if pairs:
-        out["at"] = sorted(
-            ({"budget": _whole(budget, "at", where), "correct": _right(_inner(entry), where, order.right_from)}
+        response["at"] = sorted(
+            ({"budget": _parse_whole(budget, "at", where), "correct": _is_right(_verdict_of(entry), where, order.right_from)}
              for budget, entry in pairs),
             key=lambda entry: entry["budget"],
         )  # fmt: skip
-    return out
+    return response
 
 
-def _inner(value: Any) -> Any:
+def _verdict_of(value: Any) -> Any:
+    """Return the field `correct` of a forced answer that is a record, else the value itself."""
     return value.get("correct") if isinstance(value, Mapping) else value
 
 
-def _text(value: Any, row: Mapping[str, Any]) -> str | None:
-    """Return a string, a number as text, or the text of a message's parts with reasoning first; attachments are resolved."""
+def _to_text(value: Any, row: Mapping[str, Any]) -> str | None:
+    """Return a value of a row as text: of a message, its parts with the reasoning first; of None, None.
+
+    Args:
+        value: A text, number, list of parts, or record with `reasoning`, `text` or `content`.
+        row: The row, in which a text `attachment://NAME` is looked up.
+    """
     if isinstance(value, str):
         name = value.removeprefix("attachment://")
         attachments = None if name == value else find(row, "attachments")
         text = str(attachments.get(name, value)) if isinstance(attachments, Mapping) else value
-        # JSON may hold halves of characters, which no table can.
+        # JSON may have lone surrogates, which Parquet cannot store.
         return text.encode("utf-8", "replace").decode("utf-8")
     if isinstance(value, list):
-        return "".join(_text(piece, row) or "" for piece in value)
+        return "".join(_to_text(piece, row) or "" for piece in value)
     if isinstance(value, Mapping):
-        return "".join(_text(value.get(name), row) or "" for name in ("reasoning", "text", "content"))
+        return "".join(_to_text(value.get(name), row) or "" for name in ("reasoning", "text", "content"))
     return None if value is None else str(value)
 
 
-def _whole(value: Any, name: str, where: str) -> int:
+def _parse_whole(value: Any, name: str, where: str) -> int:
+    """Return a value of the column `name` as a whole number from 0 to 2**40, else raise E0436 at `where`."""
     try:
         number = float(value)
         if isinstance(value, bool) or not number.is_integer() or not 0 <= number < 1 << 40:
             raise ValueError
     except (TypeError, ValueError, OverflowError):
         raise unreadable(
-            where, f"`{name}` is {str(value)[:40]!r}, which is no whole number from 0", "mend it"
+            where, f"`{name}` is {str(value)[:40]!r}, which is no whole number from 0", "correct the value"
         ) from None
     return int(number)
 
 
-def _right(value: Any, where: str, least: float | None) -> bool:
-    """Return whether a score is that of a right answer: 1 or 0, a letter of inspect's, or what `--right-from` says."""
+def _is_right(value: Any, where: str, least_right: float | None) -> bool:
+    """Return whether a score means a right answer.
+
+    Args:
+        value: A number, or a letter or truth value of inspect.
+        where: Place of the row, for messages.
+        least_right: Least score of a right answer, by `--right-from`; None if scores must be 0 or 1.
+
+    Raises:
+        Problem: E0436 if the score is no number, or between 0 and 1 without `--right-from`.
+    """
     try:
         score = _LETTERS.get(str(value).lower())
         score = float(value) if score is None else score
@@ -297,17 +366,24 @@ def _right(value: Any, where: str, least: float | None) -> bool:
             f"the score is {str(value)[:40]!r}, which is no number",
             "name another field: `--column correct=NAME`",
         ) from None
-    if least is None and score not in (0.0, 1.0):
+    if least_right is None and score not in (0.0, 1.0):
         raise unreadable(
             where,
-            f"a score is {score:g}, neither 0 nor 1: right from which value?",
-            "name the least score that is right: `--right-from 1`",
+            f"a score is {score:g}, neither 0 nor 1",
+            "name the least score of a right answer: `--right-from 1`",
         )
-    return score == 1.0 if least is None else score >= least
+    return score == 1.0 if least_right is None else score >= least_right
 
 
-def _tokenizer(name: str) -> Any:
-    """Return a watched tokenizer. Raises E0436 if it is not found, and E0803."""
+def _open_tokenizer(name: str) -> Any:
+    """Return a tokenizer whose time is bounded, from a folder or file, or downloaded from the hub.
+
+    Args:
+        name: Path of the folder or of tokenizer.json, or name of a model on the hub.
+
+    Raises:
+        Problem: E0436 if it is not found, E0803 if it cannot be read.
+    """
     from runners.models.tokenizer import TimedTokenizer, report_unreadable, require_bounded_steps
 
     file = Path(name)
@@ -318,61 +394,77 @@ def _tokenizer(name: str) -> Any:
             file = Path(hf_hub_download(name, "tokenizer.json"))
         folder = file if file.is_dir() else file.parent
         stat_plain(folder / "tokenizer.json")
-    except Exception as why:  # the hub has no one error
+    except Exception as why:  # errors of the hub have no common class
         raise unreadable(
             name,
-            f"there is no tokenizer to count with: {why}"[:300],
-            "give a folder with tokenizer.json, or a model's name on the hub",
+            f"no tokenizer was found to count tokens: {why}"[:300],
+            "name a folder with tokenizer.json, or a model on the hub",
         ) from None
     require_bounded_steps(folder)
     with report_unreadable(folder):
         return TimedTokenizer(open_tokenizer(folder / "tokenizer.json"), folder)
 
 
-def _count(lot: Sequence[dict[str, Any]], tokenizer: Any, thinks: bool) -> None:
-    """Count the tokens of responses without a count: their text's tokens, and a stop token unless the response was cut."""
-    without = [row for row in lot if row["tokens"] is None and row["response"] is not None]
-    if tokenizer is None or not without:
+def _count_tokens(batch: Sequence[dict[str, Any]], tokenizer: Any, thinks: bool) -> None:
+    """Count the tokens of responses without a number of tokens, from their texts.
+
+    A stop token is added, except to a response that was cut off.
+
+    Args:
+        batch: Responses in the columns of `SCHEMA`, which are changed.
+        tokenizer: The tokenizer, or None to count nothing.
+        thinks: Whether the model thinks, so that texts must have the end of its thinking.
+
+    Raises:
+        Problem: E0436 if no text has the end of thinking, which seems to have been removed from the logs.
+    """
+    uncounted = [row for row in batch if row["tokens"] is None and row["response"] is not None]
+    if tokenizer is None or not uncounted:
         return
     if (
         thinks
         and tokenizer.token_to_id(_CLOSE) is not None
-        and not any(_CLOSE in row["response"] for row in without)
+        and not any(_CLOSE in row["response"] for row in uncounted)
     ):
         raise unreadable(
-            shown(without[0]["model"]),
-            f"no response has {_CLOSE}, which the tokenizer knows: the reasoning seems to have been cut out before it was"
-            " logged, so tokens cannot be counted",
-            "log whole responses (lm-eval: without `think_end_token`), or add `--no-thinking` for a model that does not",
+            shown(uncounted[0]["model"]),
+            f"no response has {_CLOSE}, which is a token of the tokenizer: the reasoning seems to have been removed from the"
+            " logs, so tokens cannot be counted",
+            "log them completely (lm-eval: without `think_end_token`), or add `--no-thinking` if the model never thinks",
         )
     for row, encoded in zip(
-        without,
-        tokenizer.encode_batch([row["response"] for row in without], add_special_tokens=False),
+        uncounted,
+        tokenizer.encode_batch([row["response"] for row in uncounted], add_special_tokens=False),
         strict=True,
     ):
         row["tokens"] = len(encoded.ids) + (row["finish"] != "length")
         row["counted"] = True
 
 
-def _settle(lot: Sequence[dict[str, Any]]) -> None:
-    """Give each budget at or past a response's end the verdict on the response, as `J` is defined."""
-    for row in lot:
+def _settle_ended(batch: Sequence[dict[str, Any]]) -> None:
+    """Set the verdict at every budget from a response's end on to the verdict on the response, as `J` is defined."""
+    for row in batch:
         if row["tokens"] is not None and row["correct"] is not None:
             for cut in row["at"] or ():
                 if cut["budget"] >= row["tokens"]:
                     cut["correct"] = row["correct"]
 
 
-def _grade(lot: Sequence[dict[str, Any]], verifier: Verifier) -> None:
-    """Grade responses without a score by their last box, as mathematics."""
-    without = [row for row in lot if row["correct"] is None and None not in (row["response"], row["gold"])]
-    answers = [Claim(final_answer(row["response"]), row["gold"]) for row in without]
-    for row, answer, verdict in zip(without, answers, verifier.grade(answers), strict=True):
+def _grade_ungraded(batch: Sequence[dict[str, Any]], verifier: Verifier) -> None:
+    """Grade responses without a score as mathematics, by the last boxed answer in their text.
+
+    Args:
+        batch: Responses in the columns of `SCHEMA`, which are changed.
+        verifier: The verifier of mathematics.
+    """
+    ungraded = [row for row in batch if row["correct"] is None and None not in (row["response"], row["gold"])]
+    answers = [Claim(final_answer(row["response"]), row["gold"]) for row in ungraded]
+    for row, answer, verdict in zip(ungraded, answers, verifier.grade(answers), strict=True):
         row |= {"answer": answer.text, "correct": verdict.correct, "graded": True}
 
 
-def _common(frame: pl.LazyFrame) -> pl.LazyFrame:
-    """Return the rows of the questions that all models have."""
+def _keep_common(frame: pl.LazyFrame) -> pl.LazyFrame:
+    """Return the rows of a table whose questions all models have answered."""
     models = frame.select(pl.col("model").n_unique()).collect().item()
     shared = frame.group_by("benchmark", "question").agg(pl.col("model").n_unique() == models)
     return frame.join(
@@ -380,35 +472,39 @@ def _common(frame: pl.LazyFrame) -> pl.LazyFrame:
     )
 
 
-def _check(frame: pl.LazyFrame) -> tuple[ImportCounts, ...]:
-    """Return counts for each model. Raises E0436 for an incomplete or repeated response."""
+def _check_table(frame: pl.LazyFrame) -> tuple[ImportCounts, ...]:
+    """Check that all responses in a table are complete and unique, and return counts for each model.
+
+    Raises:
+        Problem: E0436 for a response without tokens or verdict, a repeated sample, or wrong budgets of forced answers.
+    """
     keys = frame.select(*KEYS, "tokens", "correct").collect(engine="streaming")
-    lacks = {
-        "tokens": "have no number of tokens: add `--tokenizer MODEL`, by which they are counted from the text",
-        "correct": "have no score, nor a reference to grade them by: name a field, `--column correct=NAME`",
+    required = {
+        "tokens": "have no number of tokens: add `--tokenizer MODEL` to count the tokens of their texts",
+        "correct": "have neither a score nor a reference answer: name a field, `--column correct=NAME`",
     }
     if keys.is_empty():
         raise unreadable("the table", "no response is left", "check the files, and `--common`")
-    for name, what in lacks.items():
+    for name, text in required.items():
         missing = keys.filter(pl.col(name).is_null())
         if missing.height:
             model = missing["model"][0]
-            why, _, advice = what.partition(": ")
+            why, _, advice = text.partition(": ")
             raise unreadable(shown(model), f"{missing.height} responses {why}", advice)
-    twice = keys.filter(keys.select(KEYS).is_duplicated())
-    if twice.height:
-        model, _, benchmark, question, sample = twice.row(0)[:5]
+    repeated = keys.filter(keys.select(KEYS).is_duplicated())
+    if repeated.height:
+        model, _, benchmark, question, sample = repeated.row(0)[:5]
         raise unreadable(
             shown(f"{model} on {benchmark}"),
             f"question `{shown(question)}` has sample {sample} twice",
-            "give each file once, name models with `--model`, and benchmarks of files that do not with `--benchmark`",
+            "name each file once, models with `--model`, and benchmarks that files do not name with `--benchmark`",
         )
     for words, row in find_faults(frame.select(COLUMNS)):
         model, _, benchmark, question, _ = frame.slice(row - 1, 1).select(KEYS).collect().row(0)
         raise unreadable(
             shown(f"{model} on {benchmark}: question {question}"),
             words,
-            "give all responses to a benchmark the same budgets, each once, or leave forced answers out: `--ended`",
+            "force answers at the same budgets for all responses to a benchmark, or leave them out: `--ended`",
         )
     rows = (
         frame.group_by("model")
@@ -420,7 +516,7 @@ def _check(frame: pl.LazyFrame) -> tuple[ImportCounts, ...]:
             pl.col("graded").fill_null(False).sum(),
             (pl.col("finish") == "length").fill_null(False).sum().alias("unfinished"),
             pl.col("at").is_not_null().all().alias("forced"),
-            # A token has three characters and more: text of much less was cut out before it was logged.
+            # A token has about three characters or more; a lower median means that text was removed before logging.
             (pl.col("response").str.len_chars() / pl.col("tokens")).median().alias("density"),
         )
         .sort("model")

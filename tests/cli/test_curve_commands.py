@@ -304,7 +304,7 @@ def test_percent_is_given_where_its_denominator_is_apart_from_0(capsys: pytest.C
     assert told[5] == "After each REG: its difference from the REG of base, also in percent"
     tiny = lines("like", "--questions", "30")
     assert tiny[1] == "base 44.8 +41.6 44.8 +41.6"
-    assert tiny[5].endswith("except if that REG may be 0: easy, mean")
+    assert tiny[5].endswith("except where that REG may be 0: easy, mean")
 
 
 def test_no_name_in_a_file_reaches_the_terminal_as_it_is(capsys: pytest.CaptureFixture[str]) -> None:

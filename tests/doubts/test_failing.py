@@ -25,7 +25,7 @@ def rollouts(folder: Path, reasons: list[list[str] | None]) -> Path:
 def test_a_reward_that_fails_is_told_with_its_reasons(
     tmp_path: Path, golden: Callable[[str, str], None]
 ) -> None:
-    none = f"reward: {OWN} does not give what is asked of it: it gave None for 'it isn't {{}} …, which is a NoneType"
+    none = f"reward: {OWN} returned a wrong value: it gave None for 'it isn't {{}} …, which is a NoneType"
     raised = f"reward: {OWN} failed: ValueError: could not read {{}}, line 3"
     rollouts(
         tmp_path,

@@ -81,7 +81,11 @@ def test_a_rehearsal_asks_for_the_same_code_and_runs_it(place: Place) -> None:
     place.write(GOOD.replace("check", "grade"), "mine/checks.py")
     rehearse = ("rehearse", "tiny.reo", "--quiet", "--allow-python")
     refused(
-        place.call(*rehearse), "E0743", "mine/checks.py", "there is no function `check`", "def check(answer)"
+        place.call(*rehearse),
+        "E0743",
+        "mine/checks.py",
+        "it has no top-level function `check`",
+        "def check(answer)",
     )
     place.write(GOOD, "mine/checks.py")
     told = place.call(*rehearse)
@@ -117,7 +121,7 @@ def test_content_that_changed_since_the_start_does_not_run(place: Place) -> None
     code = read_code("checks.py:check", place.folder)
     assert opened("checks.py:check", place.folder, {code.checksum}) == code
     place.write(GOOD + "\n", "checks.py")
-    with pytest.raises(Problem, match="not what it was when this run started"):
+    with pytest.raises(Problem, match="has changed since this run started"):
         opened("checks.py:check", place.folder, {code.checksum})
 
 
@@ -479,7 +483,7 @@ def test_a_loss_and_an_advantage_that_repeat_the_settings_train_to_the_same_byte
     ("name", "text", "code", "words"),
     [
         ("mine.py", "def lost(tokens):\n    return 0\n", "E0743", "there is `lost`"),
-        ("mine.py", "def loss(logprobs, old):\n    return 0\n", "E0743", "and not `tokens` alone"),
+        ("mine.py", "def loss(logprobs, old):\n    return 0\n", "E0743", "instead of `tokens`"),
         ("mine.py", TRAINED.replace("tokens.old", "tokens.older"), "E0744", "has no attribute 'older'"),
         ("mine.py", TRAINED.replace("return -", "return -0 *"), "E0744", "no gradient reaches"),
         ("scored.py", SCORED.replace("> 1e-9", "> 0 or 1 / 0"), "E0744", "ZeroDivisionError"),

@@ -116,7 +116,7 @@ NO_ADVANTAGES = {
     "was given 2 responses and gave 1 values": "return [0.0]",
     "was given 2 sections and gave 3 values": "return [[0.0] * 3 for _ in group.rewards]",
     "gave nan for 'rewards of": "return [float('nan') for _ in group.rewards]",
-    "gave 3.0, and not a list of 2 values": "return 3.0",
+    "gave 3.0 instead of a list of 2 values": "return 3.0",
     "gave None for": "return [None, None]",
 }
 
@@ -155,7 +155,7 @@ NO_QUESTIONS = {
     "which is a str and no `Question`": "return '1 + 1?'",
     "the `answer` of a question is 2": "return Question('1 + 1?', 2)",
     "the `question` of a question is ' '": "return Question(' ', '2')",
-    "which JSON cannot hold": "return Question('1 + 1?', '2', meta={'a': {1}})",
+    "which cannot be written as JSON": "return Question('1 + 1?', '2', meta={'a': {1}})",
     "and may give 1,048,576": "return Question('1' * 2**20, '2')",
 }
 
@@ -215,13 +215,13 @@ def test_what_goes_wrong_is_one_message_with_its_line(
     assert words in found.message
     assert found.help
     if name == "ends":
-        assert "its exit status was 3: take out what ends a process" in found.help
+        assert "its exit status was 3: remove code that ends the process" in found.help
     elif name == "crashes":
         assert "it may have run out of memory" in found.help
     if name in REFUSED:
         assert (
             found.help
-            == "it may compute and read installed packages: no files, processes, threads or network"
+            == "it may only compute and read installed packages: no files, processes, threads or network"
         )
     assert [path.name for path in tmp_path.iterdir()] == ["checks.py"]
     if name in ("raises", "nan"):
@@ -294,16 +294,16 @@ def test_rewards_and_tasks_are_held_as_verifiers_are(
 # By role: what is given in place of what is asked, and words of the one message.
 UNFIT: dict[str, dict[str, str]] = {
     "verifier": {
-        "float('nan')": "gave nan for '4', and a number has to be finite",
-        "10 ** 400": "and a number has to be finite",
+        "float('nan')": "gave nan for '4', and a number must be finite",
+        "10 ** 400": "and a number must be finite",
         "[True, False]": "which is a list and no number",
         "np.array([True, False])": "which is a ndarray and no number",
         "'right'": "which is a str and no number",
-        "0.5": "a verifier says True or False",
+        "0.5": "a verifier returns True or False",
     },
     "reward": {
-        "float('nan')": "gave nan for 'so 4', and a number has to be finite",
-        "-10 ** 400": "and a number has to be finite",
+        "float('nan')": "gave nan for 'so 4', and a number must be finite",
+        "-10 ** 400": "and a number must be finite",
         "(1.0, 2.0)": "which is a tuple and no number",
         "np.ones((1, 2))": "which is a ndarray and no number",
         "'0.5'": "which is a str and no number",
@@ -314,8 +314,8 @@ UNFIT: dict[str, dict[str, str]] = {
         "[Question('a', 'b')]": "which is a list and no `Question`",
         "('a', 'b')": "which is a tuple and no `Question`",
         "Question('a', float('nan'))": "the `answer` of a question is nan",
-        "Question('a', 'b', meta={'x': float('nan')})": "which JSON cannot hold",
-        "Question('a\\ud800', 'b')": "in which half a character stands",
+        "Question('a', 'b', meta={'x': float('nan')})": "which cannot be written as JSON",
+        "Question('a\\ud800', 'b')": "which has half a character",
     },
 }
 FAILS = {
@@ -328,14 +328,14 @@ WRONG_LISTS = {
     "answers": "which is an Answer and no number",
     "[True]": "was given 3 answers and gave 1 values",
     "[True] * 4": "was given 3 answers and gave 4 values",
-    "{1, 2, 3}": "gave {1, 2, 3}, and not a list of 3 values",
-    "{'a': 1, 'b': 1, 'c': 1}": "and not a list of 3 values",
-    "(True for each in answers)": "and not a list of 3 values",
-    "np.array(1.0)": "and not a list of 3 values",
+    "{1, 2, 3}": "gave {1, 2, 3} instead of a list of 3 values",
+    "{'a': 1, 'b': 1, 'c': 1}": "instead of a list of 3 values",
+    "(True for each in answers)": "instead of a list of 3 values",
+    "np.array(1.0)": "instead of a list of 3 values",
     "np.ones((3, 2))": "which is a ndarray and no number",
     "np.ones((2, 3))": "was given 3 answers and gave 2 values",
-    "None": "gave None, and not a list of 3 values",
-    "'yes'": "and not a list of 3 values",
+    "None": "gave None instead of a list of 3 values",
+    "'yes'": "instead of a list of 3 values",
 }
 
 
@@ -349,7 +349,7 @@ def problem_of(tmp_path: Path, text: str, role: str, monkeypatch: pytest.MonkeyP
     rows = {"verifier": ROWS, "reward": WHOLE, "task": [{"seed": 1, "draw": 0}], "advantage": GROUPS}[role]
     said = json.loads(reply_for(json.loads(function._pool._settings), rows))
     with pytest.raises(Problem) as caught:
-        function._values(said, len(rows), lambda value: True)
+        function._read_values(said, len(rows), lambda value: True)
     (found,) = caught.value.diagnostics
     return found
 
@@ -469,7 +469,7 @@ def test_what_an_answer_makes_of_the_function_is_its_own_failure(made: Made, nam
 
 def test_a_list_whose_process_ends_says_that_its_answers_share_it(made: Made) -> None:
     text = "import os\ndef check(answers):\n    os._exit(0)\n"
-    with pytest.raises(Problem, match="which 2 rows share"):
+    with pytest.raises(Problem, match="a batch of 2 rows"):
         made(text).call(ROWS[:2])
 
 
@@ -550,11 +550,11 @@ def test_a_process_that_somebody_ends_as_it_starts_is_started_once_more(
 
 SOURCES = {
     "does not parse": ("def check(answer:\n    pass\n", 1),
-    "no function `check`; there is `grade`": ("def grade(answer):\n    pass\n", None),
+    "no top-level function `check`; it has `grade`": ("def grade(answer):\n    pass\n", None),
     "takes nothing": ("def check():\n    pass\n", 1),
     "takes `text`": ("\ndef check(text):\n    pass\n", 2),
     "takes `answer, reference`": ("def check(answer, reference):\n    pass\n", 1),
-    "nothing awaits it": ("async def check(answer):\n    pass\n", 1),
+    "it is not awaited": ("async def check(answer):\n    pass\n", 1),
 }
 
 

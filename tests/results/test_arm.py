@@ -155,7 +155,7 @@ BAD = {
     "other budgets": (lambda: None, ONE.replace("8 tokens,", "4 tokens,"), "E0438", "no answers forced at 4 tokens"),
     "REG of ended": (lambda: table("--ended"), ONE, "E0435", "has no forced answers (`ended`), and REG needs them"),
     "two kinds": (
-        lambda: table("--ended"), BOTH, "E0435", "`mine` has no forced answers (`ended`), and `base` is made of them (`J`)",
+        lambda: table("--ended"), BOTH, "E0435", "`mine` has no forced answers (`ended`), and `base` has them (`J`)",
     ),
 }  # fmt: skip
 

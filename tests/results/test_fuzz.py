@@ -182,7 +182,7 @@ def read_table(says: Callable[[], str], table: bool = False) -> None:
         assert len(err) < 5_000
     suite = {"benchmarks": ["m"], "grid": [0, 8], "forced": True}
     with suppress(Problem):
-        kind_of(open_table(Path("t.parquet")), "a", suite, texts=table)
+        kind_of(open_table(Path("t.parquet")), "a", suite, with_texts=table)
 
 
 TENSORS = (

@@ -302,7 +302,7 @@ def test_files_that_are_damaged_or_too_large_are_refused(
         "long.jsonl": (good + " " * 2_000 + "\n", "a line of more than 2,000 bytes"),
         "latin.csv": (b"question,correct\n\xe9,1\n", "latin.csv"),
         "uneven.csv": ("question,tokens,correct\nq,4,1,5\n", "row 2"),
-        "large.json": (json.dumps([ROW] * 99), "it is one JSON value of"),
+        "large.json": (json.dumps([ROW] * 99), "its JSON value has"),
         "no.parquet": ("no", "no.parquet"),
         "no.eval": ("no", "not a zip"),
         "no.txt": ("no", "its name ends in none of"),
@@ -311,11 +311,11 @@ def test_files_that_are_damaged_or_too_large_are_refused(
         "heavy.eval": (None, "it has 2,001 bytes, and may have 2,000"),
         "cut.eval": (bytes(cut), "cut.eval"),
         "absent.jsonl": (None, "No such file"),
-        "bzip2.eval": (None, "it is packed in the way 12, and what is stored, deflated"),
-        "lzma.eval": (None, "it is packed in the way 14, and what is stored, deflated"),
+        "bzip2.eval": (None, "its compression has the number 12, and only stored"),
+        "lzma.eval": (None, "its compression has the number 14, and only stored"),
         "twice.jsonl": (good[:-1] + ', "correct": 0}\n', "it has `correct` twice"),
         "twice.csv": ("question,correct,tokens,correct\nq,1,4,0\n", "it has 2 columns `correct`"),
-        "laid.jsonl": (json.dumps(ROW, indent=2), "name a file that is one value `laid.json`"),
+        "laid.jsonl": (json.dumps(ROW, indent=2), "rename a file with a single value to `laid.json`"),
     }  # fmt: skip
     for name, (content, words_) in texts.items():
         if content is not None:
