@@ -36,7 +36,7 @@ def unary(ctx: Context, expr: tree.Unary, operand: Value) -> Value:
     if not isinstance(data, Quantity):
         ctx.fail(
             "E0301",
-            f"`{expr.op}` stands before a number, not before {describe(operand)}",
+            f"`{expr.op}` needs a number, not {describe(operand)}",
             expr.span,
             help="write a number",
         )
@@ -68,9 +68,7 @@ def binary(ctx: Context, expr: tree.Binary, left: Value, right: Value) -> Value:
     if isinstance(left.data, Quantity) and isinstance(right.data, Quantity):
         result = _calculate(ctx, expr, left, left.data, right, right.data)
         if not abs(result.number) <= LARGEST:
-            ctx.fail(
-                "E0303", "this number is past all sense", expr.span, "too large", help="write a smaller one"
-            )
+            ctx.fail("E0303", "this number is too large", expr.span, "too large", help="write a smaller one")
         if isinstance(result.number, float) and result.number.is_integer() and result.unit:
             result = Quantity(int(result.number), result.unit)
         return Value(result, expr.span, (left.defined_at + right.defined_at)[:4])
@@ -128,7 +126,7 @@ def _calculate(
     if b.unit or a.unit:
         ctx.fail(
             "E0302",
-            "a power is of plain numbers",
+            "a power needs plain numbers",
             expr.span,
             describe_unit(a.unit or b.unit),
             help="divide by a unit first",
@@ -159,13 +157,13 @@ def _refuse_units(
         NoValue: Always.
     """
     if first.unit and second.unit:
-        advice = "divide by a unit, or compare like with like"
+        advice = "divide by a unit, or use values in the same unit"
     else:
         number, unit = (second.number, first.unit) if first.unit else (first.number, second.unit)
         advice = f"give the number its unit: `{format_quantity(Quantity(number, unit))}`"
     ctx.fail(
         "E0302",
-        f"`{expr.op}` wants equal units",
+        f"`{expr.op}` needs equal units",
         left.span,
         describe_unit(first.unit),
         labels=[
@@ -255,7 +253,7 @@ def negation(ctx: Context, expr: tree.Not, operand: Value) -> Value:
         return Value(not operand.data, expr.span)
     ctx.fail(
         "E0301",
-        f"`not` stands before a condition, not before {describe(operand)}",
+        f"`not` needs a condition, not {describe(operand)}",
         expr.span,
         help=f"compare it: `not {ctx.text_at(expr.operand.span)} > 0`",
     )

@@ -88,7 +88,7 @@ def apply_block(
             case tree.Let() | tree.Dense() | tree.ExprStatement():
                 ctx.error(
                     "E0313",
-                    f"this stands in a reward, not in {article(kind.name)} {kind.name}",
+                    f"this belongs in a reward, not in {article(kind.name)} {kind.name}",
                     item.span,
                     help=_suggest_for_stray(ctx, item, previous),
                 )
@@ -130,7 +130,7 @@ def _is_first(ctx: Context, name: tree.Ident, seen: dict[str, Span]) -> bool:
 def find_homes(kind: str) -> str | None:
     """Return help that names the kinds whose blocks may contain declarations of a kind; None if no kind's may."""
     homes = [f"`{parent.name}`" for parent in KINDS.values() if kind in parent.children]
-    return f"`{kind}` stands inside {' or '.join(homes)}" if homes else None
+    return f"`{kind}` belongs inside {' or '.join(homes)}" if homes else None
 
 
 def _report_misplaced(ctx: Context, item: tree.Decl, kind: Kind) -> None:
@@ -146,7 +146,7 @@ def _report_misplaced(ctx: Context, item: tree.Decl, kind: Kind) -> None:
     ctx.lost_names.add(item.name.name)
     ctx.error(
         "E0202",
-        f"{article(kind.name)} {kind.name} holds no `{item.kind.name}`",
+        f"{article(kind.name)} {kind.name} cannot contain `{item.kind.name}`",
         item.kind.span,
         "not here",
         help=advice,
@@ -203,7 +203,7 @@ def _assign(ctx: Context, record: R, item: tree.Assignment, scope: Scope, doc: s
         prior = record.get(name)
         if not isinstance(value.data, Items) or (prior is not None and not isinstance(prior.data, Items)):
             ctx.error(
-                "E0301", f"`+=` adds to a list, and `{name}` is none", item.span, help=f"write `{name} = …`"
+                "E0301", f"`+=` is for lists; `{name}` is no list", item.span, help=f"write `{name} = …`"
             )
             return record
         if prior is not None and isinstance(prior.data, Items):
@@ -259,7 +259,7 @@ def _apply_nested(ctx: Context, record: R, item: tree.NamedBlock, scope: Scope, 
         advice = f"write `{field.example or name + ' = …'}`"
         if item.span.path.startswith("--amend"):
             target, setting = record.sub(name), item.span.path.partition(f"{name}.")[2]
-            advice = "write the setting whole"
+            advice = "write the whole setting"
             if target is not None and target.name and target.kind in KINDS:
                 advice += f", or amend what it names: `--amend {target.name}.{setting}=…`"
         words = f"`{name}` is {describe_type(field.type)}, not a block"
@@ -407,7 +407,7 @@ def _expand_sweep(ctx: Context, module: ParsedFile, sweep: tree.NamedBlock) -> l
     arms: list[tree.Decl] = []
     for item in sweep.block.items:
         if not isinstance(item, tree.Decl) or item.kind.name != "arm":
-            ctx.fail("E0202", "`arms` holds arms alone", item.span, "not here", help=f"write `{EXAMPLE}`")
+            ctx.fail("E0202", "`arms` takes only arms", item.span, "not here", help=f"write `{EXAMPLE}`")
         arms.append(item)
     if lists is None:
         raise NoValue

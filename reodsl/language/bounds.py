@@ -55,7 +55,7 @@ class WorkLimit:
         self.refusal = (
             note(
                 "N0101",
-                f"an editor takes {self.most:,} steps to check a spec, and this one needs more",
+                f"an editor checks a spec in at most {self.most:,} steps, and this spec needs more",
                 span,
                 "`reodsl check` looks at all of it",
             )
@@ -76,5 +76,5 @@ class WorkLimit:
         Raises:
             LimitReached: Always.
         """
-        self.refusal = note("N0101", "the further errors are not shown", span, help="mend these first")
+        self.refusal = note("N0101", "further errors are not shown", span, help="fix these first")
         raise LimitReached

@@ -60,7 +60,7 @@ def read_changes(ctx: Context, main: ParsedFile, sets: Mapping[str, str], amends
                 "E0211",
                 f"`{target}` is not a setting",
                 where=where,
-                help=f"write points in place of brackets: `--amend {_write_points(target)}=…`",
+                help=f"write dots instead of brackets: `--amend {_write_points(target)}=…`",
             )
             continue
         path = tuple(target.split("."))
@@ -97,11 +97,11 @@ def _suggest_path(main: ParsedFile, path: tuple[str, ...], names: list[str]) -> 
     if "" in path:
         return "write names with one dot between them, as in `--amend optim.lr=1e-6`"
     if head in ("stages", "stage"):
-        return "say whose stage it is: `--amend EXPERIMENT.stages.NAME.SETTING=…`"
+        return "name the experiment: `--amend EXPERIMENT.stages.NAME.SETTING=…`"
     if isinstance(main.items.get(head), tree.Param):
         return f"`{head}` is a param: `--set {head}=…`"
     if head in _list_declarations(main):
-        return f"name a setting of it, as in `--amend {head}.SETTING=…`"
+        return f"name one of its settings, as in `--amend {head}.SETTING=…`"
     blocks = {name: field.type.kind for name, field in TRAINING.items() if isinstance(field.type, Block)}
     inside = next((name for name, kind in blocks.items() if head in KINDS[kind].fields), None)
     return f"did you mean `--amend {inside}.{head}=…`?" if inside else suggest(head, names, "there is")
@@ -333,7 +333,7 @@ def report_unmet(ctx: Context, changes: Iterable[Override]) -> None:
         if change.target in ctx.applied_amends:
             continue
         head = change.target.partition(".")[0]
-        remedy = f"leave it out, use `{head}` in what runs, or amend the whole setting that reads it"
+        remedy = f"leave it out, use `{head}` in the study or experiment to run, or amend the whole setting that reads it"
         ctx.error("E0211", f"nothing that runs has `{change.target}`", change.value.span, help=remedy)
         ctx.applied_amends.add(change.target)
 
@@ -407,7 +407,7 @@ def report_nested(ctx: Context, stage: DeclaredExperiment) -> DeclaredExperiment
     for nested in stage.stages[:1]:
         ctx.error(
             "E0202",
-            "a stage holds no stages",
+            "a stage cannot contain stages",
             nested.span,
             "not here",
             help="write them after one another in the experiment: `stage NAME { … }`",

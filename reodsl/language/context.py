@@ -361,16 +361,16 @@ class Context:
         nearest_name = nearest(names[0], {*module.items, *module.imports} - {names[0]}) if module else None
         self.fail(
             "E0209",
-            f"`{names[0]}` needs itself",
+            f"`{names[0]}` depends on itself",
             cycle[0][1],
-            "is declared by way of itself" if len(cycle) > 1 else "stands in its own declaration",
+            "its declaration leads back to itself" if len(cycle) > 1 else "is used in its own declaration",
             labels=[
                 Label(span, f"needs `{names[(i + 2) % len(names)]}`") for i, (_, span) in enumerate(cycle[1:])
             ],
             notes=[chain],
-            help=f"name another one in its value: `{nearest_name}`, for example"
+            help=f"use another name in its value: `{nearest_name}`, for example"
             if nearest_name
-            else "name another one in its value"
+            else "use another name in its value"
             if len(cycle) == 1
-            else "break the circle: one of these must not refer to the next",
+            else "break the cycle: remove one of these references",
         )

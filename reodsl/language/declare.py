@@ -200,7 +200,7 @@ def declare_reward(ctx: Context, module: ParsedFile, item: tree.Decl) -> Value:
         if not isinstance(value.data, Record) or value.data.kind != kind:
             ctx.fail(
                 "E0311",
-                f"a {kind} is made from a {kind}",
+                f"a {kind} can only be made from a {kind}",
                 item.value.span,
                 help=f"write its body in braces: `{kind} NAME {{ {_BODIES[kind]} }}`",
             )
@@ -357,7 +357,7 @@ def _suggest_parent(value: Value, kind: Kind, name: str) -> str:
     """
     source = kind.fields.get("source")
     if source is not None and isinstance(value.data, Record) and value.data.kind in list_kinds(source.type):
-        return f"say it in a block: `{kind.name} {name} {{ source = {value.data.kind}(…), … }}`"
+        return f"write it in a block: `{kind.name} {name} {{ source = {value.data.kind}(…), … }}`"
     if not kind.parents:
         return f"write `{kind.name} {name} {{ … }}`"
     return suggest_declaration(value, kind.parents) or f"start from {join_kinds(kind.parents)}"

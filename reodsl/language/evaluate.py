@@ -141,7 +141,7 @@ def evaluate(ctx: Context, expr: tree.Expr, scope: Scope, type_: Type | None = N
     ctx.depth += 1
     try:
         if ctx.depth > DEEPEST_EXPRESSION:
-            ctx.fail("E0209", "this is nested too deep", expr.span, help="give parts of it names")
+            ctx.fail("E0209", "this is nested too deep", expr.span, help="name the inner parts")
         value = _evaluate(ctx, expr, scope, type_)
         check_length(ctx, value, expr.span)
         return value
@@ -168,7 +168,7 @@ def check_length(ctx: Context, value: Value, span: Span) -> None:
             f"a list holds at most {MOST_VALUES} values, and this would hold {value.data.size - 1}",
             span,
             "too large",
-            help="keep what is this large in a file of data, and name the file",
+            help="keep data of this size in a data file, and name the file",
         )
     ctx.charge(span, value.data.size)
 
@@ -273,7 +273,7 @@ def read_number(ctx: Context, expr: tree.Number) -> Quantity:
         ctx.fail("E0302", "a share has no unit", expr.span, "% of what?", help=f"write `{expr.text}` alone")
     value = scale(expr.value, expr.suffix, unit)
     if value is None:
-        ctx.fail("E0303", "this number is past all sense", expr.span, "too large", help="write a smaller one")
+        ctx.fail("E0303", "this number is too large", expr.span, "too large", help="write a smaller one")
     return Quantity(value, unit)
 
 
@@ -434,7 +434,7 @@ def evaluate_attribute(ctx: Context, expr: tree.Attribute, scope: Scope, type_: 
             "E0301",
             f"{describe(value)} has no settings",
             expr.span,
-            help="name a declaration before the point",
+            help="write the name of a declaration before the dot",
         )
     record, name = value.data, expr.name.name
     if isinstance(record, DeclaredArm):
@@ -558,7 +558,7 @@ def _suggest_for_brackets(value: Value) -> str:
     """Return help for `[…]` behind a value that is not the stages of an experiment."""
     data = value.data
     if isinstance(data, Items):
-        return "a list is used as a whole: write the one value here, or give it a `param` of its own"
+        return "a list has no elements to choose: write the value here, or declare it as a `param`"
     if isinstance(data, DeclaredExperiment) and data.stages:
         return f"name its stages: `{data.name}.stages[…]`"
     return "only stages are chosen by brackets: `EXPERIMENT.stages[4K tokens]`"
@@ -635,7 +635,7 @@ def _drop_duplicates(ctx: Context, stages: list[DeclaredStage]) -> list[Declared
             spans[1],
             "again here",
             labels=[Label(spans[0], "first here")],
-            help="make each value once, or write stages with names of their own: `stage NAME { … }`",
+            help="use each value once, or write stages with different names: `stage NAME { … }`",
         )
     return list(by_name.values())
 
@@ -673,10 +673,10 @@ def evaluate_call(ctx: Context, expr: tree.Call, scope: Scope) -> Value:
     if name in REWARD_ONLY:
         ctx.fail(
             "E0308",
-            f"`{name}` works on responses, and there are none outside a reward",
+            f"`{name}` works on responses, and no response exists outside a reward",
             expr.function.span,
             "not in a reward",
-            help="use it inside `reward NAME { … }`, and name that reward here",
+            help="use it inside `reward NAME { … }`, and name the reward here",
         )
     if name in scope.module.imports:
         raise NoValue
@@ -738,7 +738,7 @@ def _make_checkpoint(ctx: Context, expr: tree.Call, scope: Scope) -> Value:
         if any(source.kind == "results" for source, _ in walk_ancestry(owner)):
             ctx.fail(
                 "E0311",
-                f"`{owner.name}` is of results, which have no weights",
+                f"`{owner.name}` is made from imported results, which have no weights",
                 args["of"].value.span,
                 help="name the model itself, such as `checkpoint(qwen3_4b)`",
             )

@@ -99,11 +99,11 @@ def _describe_missing(
         stage.span if stage is not None else span,
         f"no {paths[0]}" if single else f"lacks {len(paths)} settings",
         labels=[
-            *([Label(replaced, "replaced as a whole: nothing of it is left")] if replaced else []),
+            *([Label(replaced, "replaced, with all its settings")] if replaced else []),
             *([Label(first, "does not set it either")] if first != span and single and stage is None else []),
         ],
         notes=() if single else [f"{path}, {item.what}" for path, item in zip(paths, missing, strict=True)],
-        help=f"add `{examples}`{'' if single else ', each with a value of yours'}" if examples else None,
+        help=f"add `{examples}`{'' if single else ', each with your value'}" if examples else None,
     )
 
 

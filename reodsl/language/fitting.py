@@ -133,7 +133,7 @@ def coerce(value: Value, type_: Type) -> Value | TypeMismatch:
                 return _refuse_kind(value, type_)
             if type_.nonempty and not (value.data if type_.blank else value.data.strip()):
                 blank = (
-                    ("is white space alone", "no characters that show")
+                    ("is only white space", "no visible characters")
                     if value.data
                     else ("is empty", "nothing in it")
                 )
@@ -242,7 +242,7 @@ def _coerce_number(value: Value, type_: Num) -> Value | TypeMismatch:
         )
         unit, bare = name_unit(data.unit), not data.unit
         is_base_unit = len(data.unit) == 1 and data.unit[0][1] == 1
-        typed = f"; what is in {unit} has the type `{unit}`" if is_base_unit else ""
+        typed = f"; a name for a number of {unit} has the type `{unit}`" if is_base_unit else ""
         rows = (
             (
                 not bare and not target and bool(value.defined_at),
@@ -320,15 +320,13 @@ def _coerce_list(value: Value, type_: ListOf) -> Value | TypeMismatch:
             return replace(_refuse_kind(value, type_), help=hint)
         return Value(Items((inner,)), value.span, value.defined_at) if isinstance(inner, Value) else inner
     if len(data.values) < type_.least:
-        hint = "add to the list" if data.values else "write what belongs in it"
+        hint = "add to the list" if data.values else "write its items"
         return TypeMismatch(
             "E0303", f"{{what}} needs at least {type_.least} in its list", "too few", value, hint
         )
     if type_.most is not None and len(data.values) > type_.most:
         message = f"{{what}} has at most {type_.most} in its list, and these are {len(data.values)}"
-        return TypeMismatch(
-            "E0303", message, "too many", data.values[type_.most], "take out what is too much"
-        )
+        return TypeMismatch("E0303", message, "too many", data.values[type_.most], "remove items")
     items = []
     for item in data.values:
         fitted = coerce(item, type_.item)

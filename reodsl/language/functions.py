@@ -339,9 +339,9 @@ def _reached(ctx: Context, args: Arguments, call: tree.Call) -> Value:
     if split.kind in ("steps_split", "exits_split"):
         ctx.fail(
             "E0301",
-            f"{describe(budgets)} has no place past a response's end",
+            f"{describe(budgets)} splits responses at their end already",
             budgets.span,
-            help="leave `reached` out: its last split is the response's end already",
+            help="leave `reached` out",
         )
     flag = Slot(Value(True, call.span), None)
     return Value(

@@ -27,7 +27,7 @@ WORDS_ELSEWHERE = {"grpo": ("ppo", "over a question's rollouts, as advantages ar
 VALUES_ELSEWHERE = {
     **dict.fromkeys(("True", "yes", "Yes", "on"), "write `true`"),
     **dict.fromkeys(("False", "no", "No", "off"), "write `false`"),
-    **dict.fromkeys(("None", "null", "nil", "none"), "a setting that is not wanted is left out"),
+    **dict.fromkeys(("None", "null", "nil", "none"), "leave out a setting that you do not want"),
 }
 """Values of other languages that have another spelling here, or none."""
 METHODS: Mapping[str, str] = {
@@ -64,7 +64,7 @@ _INSTEAD: Mapping[str, str] = {
     "run over tokens: `mean(logprob(t) for t in y)`": (
         "logprobs log_prob log_probs logp log_p nll loglikelihood log_likelihood perplexity ppl logits"
     ),
-    "what holds a model near its start is `kl = 1e-3` in the experiment": "kl",
+    "`kl = 1e-3` in the experiment keeps the policy near the reference model": "kl",
     "write `len(y)`": "length num_tokens n_tokens token_count tokens size",
     "write `correct(y)`": "accuracy acc is_correct right verify grade pass",
     "write `mean(len(z) for z in group)`": "avg average",
@@ -249,7 +249,7 @@ def _explain_record(data: Record, kinds: tuple[str, ...]) -> Iterator[tuple[bool
     )
     if kind == "python":
         term = f"python({json.dumps(data.data('function'))}, y)"
-        yield "reward" in kinds, f"call it in a reward, and name that here: `reward NAME {{ {term} }}`"
+        yield ("reward" in kinds, f"call it in a reward, and name that here: `reward NAME {{ {term} }}`")
     yield (
         kind in ("arm", "experiment") and "frontier" in kinds and bool(name),
         f"a frontier is over arms: `frontier NAME = envelope(of: [{name}], to: …)`",
@@ -319,10 +319,10 @@ def report_name(
     if name in RESPONSE_NAMES and not words and quoted is None:
         ctx.error(
             "E0308",
-            f"`{name}` belongs to a response, and there is none outside a reward",
+            f"`{name}` belongs to a response, and no response exists outside a reward",
             expr.span,
             "not in a reward",
-            help="use it inside `reward NAME { … }`, and name that reward here",
+            help="use it inside `reward NAME { … }`, and name the reward here",
         )
         return
     if words and (dropped := refuse_dropped(name, expr.span)):
@@ -331,7 +331,7 @@ def report_name(
     if words:
         ctx.error(
             "E0314",
-            f"`{name}` is not one of the words that stand here",
+            f"`{name}` is not one of the words that this setting accepts",
             expr.span,
             "unknown",
             notes=[list_names(words, "the words are")],
@@ -342,7 +342,7 @@ def report_name(
     if name in SIGNATURES:
         ctx.error(
             "E0201",
-            f"`{name}` is a function, and stands here without its arguments",
+            f"`{name}` is a function, and is used here without arguments",
             expr.span,
             "not called",
             help=f"call it: `{name}(…)`; `reodsl explain E0310` shows arguments",
@@ -363,8 +363,8 @@ def suggest_quotes(expr: tree.Name, scope: Scope) -> str | None:
         return None
     option, _, target = expr.span.path.partition(" ")
     if option in ("--set", "--amend"):
-        return f"a text stands in quotes: {option} '{target}=\"{expr.name}\"'"
-    return f'a text stands in quotes: write `"{expr.name}"`'
+        return f"a text is written in quotes: {option} '{target}=\"{expr.name}\"'"
+    return f'a text is written in quotes: write `"{expr.name}"`'
 
 
 def _suggest_word(name: str, words: tuple[str, ...]) -> str:
@@ -383,7 +383,7 @@ def _suggest_name(expr: tree.Name, scope: Scope, kinds: tuple[str, ...]) -> str:
         or VALUES_ELSEWHERE.get(name)
         or explain_method(name)
         or (
-            f"`{name}` is an arm of `{study}`: what reads arms is an arm there too, `arm NAME = … {{ … }}`"
+            f"`{name}` is an arm of `{study}`: to use an arm, declare another arm there, `arm NAME = … {{ … }}`"
             if study is not None
             else suggest(name, scope.names(), "this file has")
             if scope.names()
@@ -472,7 +472,7 @@ def report_setting(ctx: Context, kind: Kind, name: tree.Ident) -> None:
                 ),
                 (
                     bool(outer_kinds),
-                    f"`{word}` is a setting of what is around this block: write `{_begin_setting(word)}` there",
+                    f"`{word}` is a setting of the declaration around this block: write `{_begin_setting(word)}` there",
                 ),
                 (
                     sibling is not None,
@@ -504,7 +504,7 @@ def _suggest_setting(kind: Kind, word: str) -> str:
         (near_name in kind.children, f"did you mean `{_begin_child(near_name or '')}`?"),
         (
             trains and near_name is None,
-            "that is not supported, and no setting is called like it. The objective is made of "
+            "this is not supported, and no setting has a similar name. The objective is made of "
             f"{', '.join(names[:-1])} and {names[-1]}; `reodsl explain reference` has all settings",
         ),
     )
@@ -528,7 +528,7 @@ def _suggest_study(kind: Kind, word: str) -> str | None:
     if kind.name not in TRAIN_KINDS or setting_name in kind.fields or field is None:
         return None
     setting = "replicate = [1, 2, 3]" if setting_name == "replicate" else _begin_setting(setting_name)
-    return f"a study says this for all its arms: `study NAME {{ {setting}, arm NAME = … }}`"
+    return f"a study sets this for all its arms: `study NAME {{ {setting}, arm NAME = … }}`"
 
 
 def _find_beside(kind: Kind, word: str) -> str | None:

@@ -347,7 +347,7 @@ def lower_bounded(
     if size.values > MOST_VALUES:
         words = f"written out, this is {size.values:,} values, and a spec has at most {MOST_VALUES:,}"
         return None, (
-            _too_large(record, words, "start fewer experiments from two others, and shorten long texts"),
+            _too_large(record, words, "let fewer experiments share a start, and shorten long texts"),
         )
     return spec, ()
 

@@ -164,7 +164,7 @@ class Modules:
             self._report(
                 error(
                     "E0101",
-                    f"a spec and what it imports are at most {MAX_BYTES >> 10} KiB, and with this file they are more",
+                    f"a spec with its imports has at most {MAX_BYTES >> 10} KiB, and with this file it has more",
                     where=label,
                     help="import fewer files, and keep data in data files that the spec names",
                 )
@@ -239,7 +239,7 @@ class Modules:
                     f"`{clause.module}` has no `{name}`",
                     imported.name.span,
                     "not in that file",
-                    help=f"`{clause.module}` imports it from `{target.imports[name].source}`: so can this file"
+                    help=f"`{clause.module}` imports it from `{target.imports[name].source}`: import it from there"
                     if name in target.imports
                     else suggest(name, target.items, "it has"),
                 )
@@ -275,7 +275,7 @@ class Modules:
 
         Args:
             importer: The file with the last import.
-            clause: The last import, which closes the circle.
+            clause: The last import, which closes the cycle.
             key: The identity of the imported file.
             label: The path of the imported file that messages show.
         """
@@ -287,9 +287,9 @@ class Modules:
                 "E0206",
                 "these files import each other",
                 clause.module_span,
-                "closes the circle",
+                "closes the cycle",
                 notes=[" → ".join(names[start:])],
-                help="move what both need into a third file",
+                help="move the declarations that both need into a third file",
             )
         )
 
@@ -313,7 +313,7 @@ class Modules:
             )
             return None
         if importer.std:
-            self._report_escape(clause, "the standard library imports `std.…` only")
+            self._report_escape(clause, "the standard library can import only `std.…`")
             return None
         folder = Path(importer.key).parent
         for _ in range(len(name) - len(bare) - 1):
@@ -337,7 +337,7 @@ class Modules:
             is_inside, real_path = False, path
         if not is_inside:
             self._report_escape(
-                clause, f"a spec reads files below its own folder, {self.root.name or self.root}/, only"
+                clause, f"a spec imports only files in and below its folder {self.root.name or self.root}/"
             )
             return None
         if not real_path.is_file():
@@ -402,7 +402,7 @@ class Modules:
         self._report(
             error(
                 "E0207",
-                f"`{clip_text(clause.module)}` leads out of the spec's folder",
+                f"`{clip_text(clause.module)}` is outside the spec's folder",
                 clause.module_span,
                 "outside",
                 notes=[rule],
@@ -436,4 +436,4 @@ def describe_duplicate(name: str, span: Span, first: Span | None, help: str) -> 
         help: What to write instead.
     """
     labels = [Label(first, "first here")] if first is not None else []
-    return error("E0208", f"`{name}` is there twice", span, "again here", labels=labels, help=help)
+    return error("E0208", f"`{name}` is declared twice", span, "again here", labels=labels, help=help)

@@ -143,9 +143,9 @@ def pick(
     if len(end_names) > 1:
         return None, error(
             "E0214",
-            f"this file has {len(end_names)} of them to run: {', '.join(end_names)}",
+            f"this file has {len(end_names)} experiments or studies to run: {', '.join(end_names)}",
             where=where,
-            help=f"say which: `--target {end_names[0]}`, or put them in a `study`",
+            help=f"name one: `--target {end_names[0]}`, or put them in a `study`",
         )
     return runnable.get(end_names[0]), None
 

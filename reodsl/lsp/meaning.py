@@ -371,9 +371,9 @@ def rename(
     if target is None:
         return NOT_RENAMABLE
     if target[1][0].is_relative_to(LIBRARY):
-        return "this is a name of the standard library; give it another one here by `import NAME as OTHER`"
+        return "this is a name of the standard library; give it another name here by `import NAME as OTHER`"
     if not _NAME.fullmatch(new) or new.upper() in KEYWORDS:
-        return f"`{new}` is not a name: letters, digits and _, and no word of the language"
+        return f"`{new}` is not a name: letters, digits and _, and no keyword"
     if sum(1 for _ in islice(_list_specs(analysis.path.parent), MOST_FILES + 1)) > MOST_FILES:
         return (
             f"there are more than {MOST_FILES:,} specs in this folder and below: not every use would be found"

@@ -148,7 +148,7 @@ class _Mender:
                     f"`{opener.text}` is closed by `{closer.text}`",
                     opener.span,
                     "opened here",
-                    labels=[Label(closer.span, f"a `{text}` is wanted here")],
+                    labels=[Label(closer.span, f"a `{text}` is expected here")],
                     help=f"write `{text}` for `{closer.text}`",
                 ),
             )
@@ -190,7 +190,7 @@ class _Mender:
             labels = []
             if before is not None:
                 reason = (
-                    f"`{before.text}` closes an outer one"
+                    f"`{before.text}` closes an outer bracket"
                     if before.type in CLOSERS
                     else "a new item begins here"
                 )
@@ -203,7 +203,7 @@ class _Mender:
                     opener.span,
                     "opened here",
                     labels=labels,
-                    help=f"write the `{_TEXT[closer]}` that belongs to it",
+                    help=f"write the matching `{_TEXT[closer]}`",
                 ),
             )
             index = len(self.out)

@@ -364,7 +364,7 @@ def _trailing_doc(value: object, text: Any) -> str | None:
         raise Rejection(
             error(
                 "E0139",
-                "the docstring of a block comes first in it, not after it",
+                "the docstring of a block is its first item, and does not follow it",
                 text.span,
                 help='write `{ """…""" … }`',
             )

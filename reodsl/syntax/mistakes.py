@@ -453,7 +453,7 @@ for _words, _advice in (
 row(
     "E0130",
     "a line cannot begin with `{0.text}`",
-    "to go on with the line above, put the whole value in ( ): newlines are free there",
+    "to continue the line above, put the whole value in ( ), in which newlines are allowed",
     read="^$",
     tokens=OPERATORS,
     where="block",
@@ -626,7 +626,7 @@ row(
     "E0140",
     "no value follows `{0.previous.text}`",
     lambda fault: (
-        "put the whole value in ( ) to go on in the next line"
+        "put the whole value in ( ) to continue on the next line"
         if fault.ends_line()
         else f"write a value after `{fault.tokens[fault.index - 1].text}`"
     ),

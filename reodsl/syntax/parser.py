@@ -187,10 +187,10 @@ def _not_a_spec_error(source: Source, diagnostics: list[Diagnostic]) -> Diagnost
     first = next(finding for finding in _sort_diagnostics(diagnostics) if finding.severity == "error")
     return error(
         "E0101",
-        f"this is not a spec: it is named `*{clip_text(PurePath(source.path).suffix)}`, and little of it can be read as one",
+        f"this is not a spec: it is named `*{clip_text(PurePath(source.path).suffix)}`, and few lines are like a spec",
         first.labels[0].span,
         first.message,
-        help="give a `.reo` file; if this is one, name it so, and `reodsl check` shows every mistake in it",
+        help="give a `.reo` file; if this is a spec, name it `*.reo`, and `reodsl check` shows all its mistakes",
     )
 
 
@@ -208,7 +208,7 @@ def _sort_diagnostics(diagnostics: list[Diagnostic], gave_up: bool = False) -> t
         span = diagnostics[-1].labels[0].span
         count = "the" if gave_up else num_omitted
         diagnostics.append(
-            note("N0101", f"{count} further errors are not shown", span, help="mend these first")
+            note("N0101", f"{count} further errors are not shown", span, help="fix these first")
         )
     return tuple(diagnostics)
 

@@ -64,7 +64,7 @@ _FOREIGN: dict[str, tuple[str | None, str]] = {
     "*=": ("EQUAL", "a setting is replaced by `=`, and a list appended to by `+=`"),
     "/=": ("EQUAL", "a setting is replaced by `=`, and a list appended to by `+=`"),
     "%": (None, "a percentage is written without a space: `0.2%`; there is no remainder"),
-    "\\": (None, "put a long value in ( ): newlines are free there, and no backslash is needed"),
+    "\\": (None, "put a long value in ( ), in which newlines are allowed without a backslash"),
     "\u2212": ("MINUS", "write `-`"),
     "\u2013": ("MINUS", "write `-`"),
     "\u00d7": ("STAR", "write `*`"),
@@ -150,10 +150,10 @@ def _too_many_tokens(span: Span) -> Diagnostic:
     """Return the error for a spec with too many tokens (E0216), marked at `span`."""
     return error(
         "E0216",
-        f"a spec and what it imports have at most {MOST_TOKENS:,} words and signs",
+        f"a spec with its imports has at most {MOST_TOKENS:,} words and signs",
         span,
         "too large",
-        help="keep what is this large in a file of data, and name the file",
+        help="keep data of this size in a data file, and name the file",
     )
 
 

@@ -119,7 +119,7 @@ def source_from_bytes(data: bytes, path: str) -> Source:
                 "E0101",
                 "this is a binary file, not a spec",
                 where=path,
-                notes=[f"byte {offset} is zero, which no text holds"],
+                notes=[f"byte {offset} is zero, which no text contains"],
                 help="give the `.reo` file itself, not an archive, a checkpoint or a table",
             )
         )
@@ -153,7 +153,7 @@ def _missing_file_error(path: Path, name: str) -> Diagnostic:
         "E0101",
         "there is no such file",
         where=name,
-        notes=[f"beside it: {', '.join(similar)}"] if similar else [],
+        notes=[f"in the same folder: {', '.join(similar)}"] if similar else [],
         help=f"did you mean `{similar[0]}`?" if similar else "check the path",
     )
 
@@ -175,7 +175,7 @@ def _not_a_file_error(name: str, *, directory: bool) -> Diagnostic:
         name: The path that messages show.
         directory: Whether the path is a directory; otherwise it is a pipe, a device or a system file.
     """
-    noun = "a directory" if directory else "a pipe, a device or a file of the system"
+    noun = "a directory" if directory else "a pipe, a device or a system file"
     remedy = f"name the specs in it: `{name.rstrip('/')}/*.reo`" if directory else "give a `.reo` file"
     return error("E0101", f"this is {noun}, not a spec", where=name, help=remedy)
 
@@ -194,7 +194,7 @@ def _unreadable_error(path: Path, name: str, failure: Exception) -> Diagnostic:
         "E0101",
         f"the file cannot be read: {reason}",
         where=name,
-        help=f"let yourself read it: `chmod u+r {path}`" if denied else "check the path and the disk",
+        help=f"allow reading it: `chmod u+r {path}`" if denied else "check the path and the disk",
     )
 
 

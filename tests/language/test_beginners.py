@@ -134,7 +134,7 @@ PYTHON = "write `{` here, and `}` behind the block: indentation means nothing"
             "  seed = None\n  steps =",
             "E0201",
             "None",
-            "a setting that is not wanted is left out",
+            "leave out a setting that you do not want",
         ),
         ("  steps =", "  advantage { batch = True }\n  steps =", "E0201", "True", "write `true`"),
         (

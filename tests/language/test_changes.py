@@ -140,10 +140,10 @@ def test_a_list_without_its_brackets(compiled: Callable[..., CompileResult]) -> 
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
-        ({"sets": {"title": "hello"}}, "a text stands in quotes: --set 'title=\"hello\"'"),
-        ({"sets": {"title": "x"}}, "a text stands in quotes: --set 'title=\"x\"'"),
+        ({"sets": {"title": "hello"}}, "a text is written in quotes: --set 'title=\"hello\"'"),
+        ({"sets": {"title": "x"}}, "a text is written in quotes: --set 'title=\"x\"'"),
         ({"sets": {"title": "seedz"}}, "did you mean `seeds`?"),
-        ({"sets": {"title": "None"}}, "a setting that is not wanted is left out"),
+        ({"sets": {"title": "None"}}, "leave out a setting that you do not want"),
     ],
 )
 def test_a_text_without_its_quotes_is_told_so(
@@ -156,7 +156,7 @@ def test_a_text_without_its_quotes_is_told_so(
 def test_a_text_of_a_spec_without_its_quotes_is_told_so(compiled: Callable[..., CompileResult]) -> None:
     found = compiled(TEXT.replace("param seeds", "param title: text = hello\nparam seeds"))
     told = [each for each in found.diagnostics if each.code == "E0201"]
-    assert [each.help for each in told] == ['a text stands in quotes: write `"hello"`']
+    assert [each.help for each in told] == ['a text is written in quotes: write `"hello"`']
 
 
 CLUSTERED = (

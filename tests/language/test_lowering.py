@@ -200,12 +200,12 @@ def test_a_loss_that_says_the_defaults_is_none_in_canonical_form() -> None:
 @pytest.mark.parametrize(
     ("said", "message"),
     [
-        ("loss { cap = 2 }", "`cap` bounds the ratio of negative advantages where the clip is `dual` alone"),
+        ("loss { cap = 2 }", "`cap` bounds the ratio of negative advantages only with `clip = dual`"),
         ("loss { estimator = k1 }", "`estimator` estimates the divergence, whose weight `kl` is 0"),
         ("loss { ratio = none }", "`clip` bounds ratios, and this loss has no ratio"),
         (
             "loss { clip = none }, clip { low = 0.1, high = 0.3 }",
-            "`low` of `clip` is a bound, and the loss has no clip",
+            "`low` of `clip` is a bound, but this loss does not clip",
         ),
         (
             "loss { ratio = sequence }",

@@ -51,7 +51,7 @@ def help_of(result: CompileResult, code: str) -> str:
         ),
         ("experiment x = vanilla { data = shortest }", "E0301", f"give it a pool to pick from: `shortest({POOL})`"),
         ("experiment x = vanilla { data = shortest(chain_train) }", "E0301", f"sample responses: `shortest({POOL})`"),
-        ('data x = file("a.jsonl")', "E0311", "say it in a block: `data x { source = file(…), … }`"),
+        ('data x = file("a.jsonl")', "E0311", "write it in a block: `data x { source = file(…), … }`"),
         ('data x { source = "a.jsonl" }', "E0301", 'write `file("a.jsonl")`'),
         ('data x { path = "a.jsonl" }', "E0203", 'did you mean `source = file("…")`?'),
         (

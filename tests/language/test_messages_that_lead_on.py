@@ -206,7 +206,7 @@ def test_what_no_objective_has_is_said_to_be_unsupported(
     (found,) = errors(amended(f"{name} = 0.1"))
     assert found.help is not None
     assert found.help.startswith(
-        "that is not supported, and no setting is called like it. The objective is made of `reward`"
+        "this is not supported, and no setting has a similar name. The objective is made of `reward`"
     )
     assert "more" not in found.help
 
@@ -218,7 +218,7 @@ def test_a_number_of_a_param_leads_to_the_type_that_it_lacks(
     (found,) = errors(f"{setting}\nparam n: int = 4")
     assert found.help == "write `4 steps` here, or set it from a value of the type `steps`"
     (found,) = errors(f"{setting}\nparam n: int = 4 steps")
-    assert found.help == "write `4`, without a unit; what is in steps has the type `steps`"
+    assert found.help == "write `4`, without a unit; a name for a number of steps has the type `steps`"
     assert "E0302" not in {each.code for each in errors(f"{setting}\nparam n: steps = 4")}
 
 
@@ -230,7 +230,7 @@ def test_one_name_for_a_reward_and_an_experiment_is_one_error(
     assert (found.code, found.help) == ("E0208", "give one of them another name")
 
 
-@pytest.mark.parametrize(("text", "words"), [(r"\n", "is white space alone"), ("", "is empty")])
+@pytest.mark.parametrize(("text", "words"), [(r"\n", "is only white space"), ("", "is empty")])
 def test_white_space_is_not_called_empty(
     errors: Callable[[str], list[Diagnostic]], text: str, words: str
 ) -> None:
@@ -351,7 +351,9 @@ def test_a_setting_of_the_recipe_in_its_loss_is_told_where_it_belongs(
 ) -> None:
     (found,) = errors(amended(f"loss {{ {setting} }}"))
     name = setting.split()[0]
-    assert found.help == f"`{name}` is a setting of what is around this block: write `{name} = …` there"
+    assert (
+        found.help == f"`{name}` is a setting of the declaration around this block: write `{name} = …` there"
+    )
 
 
 def test_wordings_in_the_wrong_order_are_one_message(errors: Callable[[str], list[Diagnostic]]) -> None:
@@ -397,9 +399,9 @@ def test_a_declaration_made_from_itself_is_told_what_it_may_mean(
     errors: Callable[[str], list[Diagnostic]],
 ) -> None:
     (found,) = errors(HEAD + MINE.replace("mine = ppo", "pppo = pppo"))
-    assert (found.code, found.help) == ("E0209", "name another one in its value: `ppo`, for example")
+    assert (found.code, found.help) == ("E0209", "use another name in its value: `ppo`, for example")
     (alone,) = errors(HEAD + MINE.replace("mine = ppo", "other = other"))
-    assert (alone.code, alone.help) == ("E0209", "name another one in its value")
+    assert (alone.code, alone.help) == ("E0209", "use another name in its value")
 
 
 def test_what_a_recipe_lacks_is_told_once_for_all_that_is_made_from_it(

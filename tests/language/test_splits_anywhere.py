@@ -64,7 +64,7 @@ UNSOUND = [
     (
         "dense L in reached(random_exits(n: 3)): correct(answer(y[:L]))",
         "E0301",
-        "has no place past a response's end",
+        "splits responses at their end already",
     ),
     ("dense L in reached(64 tokens): correct(answer(y[:L]))", "E0301", ""),
     (f"mean(correct(z) for z in {AT})", "E0301", "not a response"),

@@ -101,5 +101,5 @@ def test_a_list_has_no_elements(compiled: Callable[..., CompileResult]) -> None:
     (wrong,) = (each for each in compiled(text).diagnostics if each.severity == "error")
     assert (wrong.code, wrong.message) == ("E0301", "a list of 2 has no elements")
     assert wrong.help == (
-        "a list is used as a whole: write the one value here, or give it a `param` of its own"
+        "a list has no elements to choose: write the value here, or declare it as a `param`"
     )

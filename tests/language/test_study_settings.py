@@ -58,7 +58,7 @@ def test_every_setting_of_a_study_reaches_the_spec(spec: Callable[..., Spec]) ->
 def test_a_setting_of_a_study(only: Callable[[str], Diagnostic], kind: str, line: str, setting: str) -> None:
     found = only(f"{HEAD}{MINE}{kind} other = {'mine' if kind == 'experiment' else 'ppo'} {{\n{line}\n}}")
     assert found.code == "E0203"
-    assert found.help == f"a study says this for all its arms: `study NAME {{ {setting}, arm NAME = … }}`"
+    assert found.help == f"a study sets this for all its arms: `study NAME {{ {setting}, arm NAME = … }}`"
 
 
 def test_a_study_whose_arms_have_no_suite(only: Callable[[str], Diagnostic]) -> None:

@@ -180,7 +180,7 @@ def test_what_is_no_arm_of_the_suite_is_one_error_at_its_line(
 def test_nothing_is_trained_from_results(capsys: pytest.CaptureFixture[str]) -> None:
     Path("s.reo").write_text(SPEC.replace("arm other", "arm again = checkpoint(mine)\n  arm other"))
     assert call("check", "s.reo") == 1
-    assert "`mine` is of results, which have no weights" in capsys.readouterr().err
+    assert "`mine` is made from imported results, which have no weights" in capsys.readouterr().err
 
 
 def test_a_published_frontier_needs_to_know_the_model_behind_results() -> None:

@@ -13,7 +13,7 @@ from reodsl.diagnostics import Diagnostic, Problem
 from reodsl.syntax import Source, parse, read_source, source_from_bytes
 from reodsl.syntax.source import MAX_BYTES
 
-NO_FILE = "this is a pipe, a device or a file of the system, not a spec"
+NO_FILE = "this is a pipe, a device or a system file, not a spec"
 
 
 def refused(path: Path) -> Diagnostic:
