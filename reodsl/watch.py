@@ -183,7 +183,7 @@ def _read_task(
 
 
 def _read_reasons(folder: Path) -> Reasons:
-    """Return the reasons why code failed at responses, each with its count; empty if the tables cannot be read."""
+    """Return the reasons why the user's code failed on responses, each with its count; empty if no table can be read."""
     from polars.exceptions import PolarsError
 
     try:
@@ -209,7 +209,7 @@ def _last_progress(live: Live | None, rows: tuple[Mapping[str, float], ...]) -> 
 
 
 def to_json(state: RunState) -> dict[str, Any]:
-    """Return the state of a run as JSON data, as docs/JSON.md describes it."""
+    """Return the state of a run as JSON data, with the fields that `reodsl explain json` describes."""
     return {
         "run": state.record.name,
         "study": state.record.study,

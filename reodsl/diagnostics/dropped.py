@@ -114,7 +114,7 @@ MERGED = MappingProxyType(
 
 
 def refuse_dropped(name: str, span: Span | None = None) -> Diagnostic | None:
-    """Return E0299 for a name that this version no longer has, with what to write instead; None for any other name."""
+    """Return the error for a name that was removed (E0299), with what to write instead; None for other names."""
     if name not in DROPPED:
         return None
-    return error("E0299", f"`{name}` is gone since {SINCE}", span, "gone", help=DROPPED[name])
+    return error("E0299", f"`{name}` was removed in {SINCE}", span, "removed", help=DROPPED[name])

@@ -140,8 +140,7 @@ class Problem(Exception):
         self.diagnostics = diagnostics
 
     def __reduce__(self) -> tuple[type[Problem], tuple[Diagnostic, ...]]:
-        # By default an exception is pickled with its message only.
-        """Return what pickle needs to rebuild the exception with its diagnostics."""
+        """Return what pickle needs to rebuild the exception; by default it would keep the message only."""
         return (Problem, self.diagnostics)
 
 

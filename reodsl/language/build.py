@@ -335,8 +335,8 @@ def typed_reward(ctx: Context, record: Record) -> TypedReward | None:
         record: The settings of the stage.
 
     Returns:
-        None if the stage does not use PPO or its reward is wrong; an empty reward if only a teacher trains
-        the stage.
+        The reward. It is empty if the stage learns only from a teacher, and None if the stage does not use
+        PPO or its reward has an error.
     """
     if record.data("method") != "ppo":
         return None

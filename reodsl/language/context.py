@@ -36,8 +36,8 @@ class NoValue(Exception):
 def _join_errors(finding: Diagnostic, other: Diagnostic) -> Diagnostic | None:
     """Return one error for two errors with the same cause; None if the causes differ.
 
-    Errors that differ only in the missing name become one error with both names, or with both spans as
-    labels.
+    Two missing names of the same module become one error whose help imports both. Other errors with the same
+    cause become the first error, with the span of the second as a further label.
     """
     if finding.code != other.code or not finding.labels or not other.labels:
         return None
@@ -46,20 +46,20 @@ def _join_errors(finding: Diagnostic, other: Diagnostic) -> Diagnostic | None:
         return None
     if label.span == other_label.span and finding.code in ONE_PER_SPAN:
         return max(finding, other, key=lambda item: (len(item.labels), len(item.message), item.message))
-    match, second = (_IMPORT.fullmatch(item.help or "") for item in (finding, other))
+    match, other_match = (_IMPORT.fullmatch(item.help or "") for item in (finding, other))
     if (
         finding.code == "E0201"
         and match
-        and second
-        and match[1] == second[1]
-        and second[2] not in match[2].split(", ")
+        and other_match
+        and match[1] == other_match[1]
+        and other_match[2] not in match[2].split(", ")
     ):
-        names = f"{match[2]}, {second[2]}"
+        names = f"{match[2]}, {other_match[2]}"
         message = _NAMED.sub(", ".join(f"`{name}`" for name in names.split(", ")), other.message, count=1)
         finding = replace(finding, message=message, help=f"import them: `from {match[1]} import {names}`")
     elif finding.code in ("E0201", "E0209", "E0216"):
         # Two errors about the same missing name are one error, wherever the name is used.
-        if finding.message != other.message and not (match and second and match[1] == second[1]):
+        if finding.message != other.message and not (match and other_match and match[1] == other_match[1]):
             return None
     elif (
         finding.help != other.help

@@ -478,8 +478,10 @@ def _make_thunk(
     amended_as = (module.key, f"{item.name.name}.{spec.base_name}")
 
     def compute() -> Value:
-        # In `arm vanilla = vanilla` the second name means the declaration outside the study.
-        """Return the value of the arm or frontier."""
+        """Return the value of the arm or frontier.
+
+        In `arm vanilla = vanilla` the second name means the declaration outside the study.
+        """
         name = spec.base_name
         outside = name in module.items or name in module.imports or module.path in ctx.broken_files()
         parent, _ = split_amend(member)

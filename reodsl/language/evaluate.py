@@ -453,7 +453,7 @@ def evaluate_attribute(ctx: Context, expr: tree.Attribute, scope: Scope, type_: 
     if setting is None:
         stages = record.stages if isinstance(record, DeclaredExperiment) else ()
         names = [*record.fields, *(["stages"] if stages else [])]
-        staged = isinstance(record, DeclaredExperiment) and name in [
+        is_stage_name = isinstance(record, DeclaredExperiment) and name in [
             stage.name for stage in list_stages(ctx, record)
         ]
         ctx.fail(
@@ -462,9 +462,9 @@ def evaluate_attribute(ctx: Context, expr: tree.Attribute, scope: Scope, type_: 
             expr.name.span,
             "unknown",
             help=f"write `{record.name}.stages[{name}]`, if that stage is meant"
-            if staged
+            if is_stage_name
             else suggest(name, names, "it has"),
-            edits=[Edit(expr.span, f"{record.name}.stages[{name}]")] if staged else [],
+            edits=[Edit(expr.span, f"{record.name}.stages[{name}]")] if is_stage_name else [],
         )
     return move_to_use(setting, f"{record.name}.{name}" if record.name else name, expr.span)
 

@@ -307,9 +307,9 @@ def _greedy(ctx: Context, args: Arguments, call: tree.Call) -> Value:
 
 
 def list_smaller(record: WrittenBudgets) -> tuple[tuple[int, ...], ...]:
-    """Return the budgets, in tokens, that a schedule's rule gives for 1, 2, … up to its own number of budgets.
+    """Return the budgets, in tokens, that a schedule would have with 1, 2, … up to its own number of budgets.
 
-    Budgets that are a list have no rule, and are returned as the only choice.
+    Budgets that were given as a list are returned as the only choice.
     """
     count = len(record.schedule.budgets)
     frontier = record.sub("frontier")

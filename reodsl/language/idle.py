@@ -66,7 +66,7 @@ class Surroundings:
 
     @property
     def asks_by_start(self) -> bool:
-        """Return whether a condition of a wording reads samples of the reference model."""
+        """Return whether the condition `when` of a wording reads samples of the reference model."""
         wordings = list_records(self.record.sub("rollout") or self.record, "wordings")
         conditions = [wording.sub("when") for wording in wordings]
         return any("ref" in item.reads for item in conditions if isinstance(item, TypedCondition))

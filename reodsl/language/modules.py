@@ -436,4 +436,4 @@ def describe_duplicate(name: str, span: Span, first: Span | None, help: str) -> 
         help: What to write instead.
     """
     labels = [Label(first, "first here")] if first is not None else []
-    return error("E0208", f"`{name}` is declared twice", span, "again here", labels=labels, help=help)
+    return error("E0208", f"`{name}` occurs twice", span, "again here", labels=labels, help=help)

@@ -191,7 +191,7 @@ responses, or, for rewards, it keeps questions:
 
 
 def reference() -> str:
-    """Return the reference of the language, docs/REFERENCE.md, as Markdown."""
+    """Return the reference of the language as Markdown."""
     units = ", ".join(f"`{unit}`" for unit in dict.fromkeys(UNITS.values()))
     parts = [HEAD, f"\nUnits: {units}, `%`. K is 1024 for tokens and 1000 otherwise; M and G likewise.\n"]
     parts.append("\n## Kinds at the top of a file\n")
@@ -274,7 +274,7 @@ def _module_section(name: str) -> str:
 
 
 def _first_paragraph(doc: str | None) -> str:
-    """Return `: ` and the first paragraph of a text on one line; empty without a text."""
+    """Return a colon and the first paragraph of a text on one line; empty without a text."""
     return ": " + " ".join(doc.strip().split("\n\n")[0].split()) if doc and doc.strip() else ""
 
 

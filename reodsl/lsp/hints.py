@@ -74,7 +74,7 @@ def hints(analysis: Analysis, first: int, last: int) -> tuple[Hint, ...]:
     if main is None:
         return ()
     every: list[Hint] = []
-    # A file with more mistakes than anybody reads has hints as far as it was read.
+    # After too many errors there are hints for the declarations that were checked.
     with suppress(LimitReached):
         for item in main.items.values():
             every += _hint_item(analysis, item, first, last)

@@ -83,7 +83,13 @@ def _ready(text: str) -> Explanation:
 
 
 def _explain(analysis: Analysis, site: CursorSite, word: Token) -> Explanation | None:
-    """Explain a word by its place in the statement."""
+    """Return the explanation of a word by its position in the statement; None for an unknown word.
+
+    Args:
+        analysis: The evaluated spec.
+        site: The cursor with the tokens and brackets around it.
+        word: The token of the word.
+    """
     tokens, frame = site.tokens_before, site.frame
     if tokens and tokens[0].type == "FROM" and not frame.bracket:
         return _explain_import(analysis, site, word)
@@ -106,7 +112,7 @@ def _explain(analysis: Analysis, site: CursorSite, word: Token) -> Explanation |
 
 
 def _explain_import(analysis: Analysis, site: CursorSite, word: Token) -> Explanation | None:
-    """Return the explanation of a module in an import, or of an imported name; None for an unknown one."""
+    """Return the explanation of a module in an import, or of a name that it imports; None for an unknown word."""
     if any(token.type == "IMPORT" for token in site.tokens_before):
         local = analysis.local_names.get((word.span.line, word.text), "")
         return _explain_declared(analysis, word.text) or _explain_declared(analysis, local)

@@ -160,7 +160,7 @@ def locate(text: str, line: int, column: int) -> CursorSite:
 
 
 def locate_name(text: str, name: str) -> Iterator[CursorSite]:
-    """Yield the position of each use of a name, as `locate` describes a cursor, in a single pass over the text.
+    """Yield a `CursorSite` for each use of a name, in a single pass over the text.
 
     A yielded site is only valid until the next one, and its settings behind the cursor are missing.
     """

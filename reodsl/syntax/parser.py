@@ -401,7 +401,8 @@ class Reader:
     def _recover(self, index: int) -> int:
         """Restore the state before the item with an error, and return the index of the token to go on with.
 
-        Parsing goes on behind the item, or at the `{` of the item, so that the block is still checked.
+        That is the first token behind the item, the `}` of the block around the item, or the `{` of the
+        item's own block. A block is still parsed if only the head before it has an error.
         """
         item_start = self.item_starts[-1]
         self.parser.state_stack[:] = item_start.states

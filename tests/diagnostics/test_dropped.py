@@ -55,7 +55,7 @@ def test_a_command_line_is_refused_with_what_serves_instead(
 ) -> None:
     assert call(*COMMANDS[name]) == 1
     err = " ".join(capsys.readouterr().err.split())
-    assert f"error[E0299]: `{name}` is gone since {SINCE}" in err
+    assert f"error[E0299]: `{name}` was removed in {SINCE}" in err
     assert DROPPED[name] in err
 
 
@@ -63,7 +63,7 @@ def test_a_command_line_is_refused_with_what_serves_instead(
 def test_a_spec_is_refused_with_what_serves_instead(name: str, tmp_path: Path) -> None:
     (tmp_path / "spec.reo").write_text(SPECS[name])
     (found,) = (each for each in check_file(tmp_path / "spec.reo").diagnostics if each.code == "E0299")
-    assert found.message == f"`{name}` is gone since {SINCE}"
+    assert found.message == f"`{name}` was removed in {SINCE}"
     assert found.help == DROPPED[name]
     assert found.labels[0].span.line == 1
 

@@ -148,7 +148,7 @@ def test_a_forcing_is_for_a_reward_that_cuts_responses(
     compiled: Callable[..., CompileResult], parent: str, child: str, found: set[str]
 ) -> None:
     told = compiled(HEAD + PARENT % "" + SPARE % (parent, child), target="mine").diagnostics
-    assert {each.code for each in told if "`forcing` makes" in each.message} == found
+    assert {each.code for each in told if "`forcing` is appended" in each.message} == found
 
 
 DECLARED = """
