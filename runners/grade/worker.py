@@ -1,15 +1,14 @@
-"""A process that checks answers, each in a copy of itself, over JSON lines; time and memory are bounded.
+"""A worker process that checks answers, with bounded time and memory, over lines of JSON.
 
-What it checks was written by a model, and scorers of packages may evaluate that as Python. So it is confined
-(`runners.sandbox`) before it sees the first answer, and has an environment with nothing in it. Where a scorer does more
-than compare texts, each answer is checked in a copy of the process that ends with it: no answer leaves anything behind for
-the next one. It imports of this project what is needed for that alone, so that it starts fast, and can be killed at any
-moment.
+Models wrote the answers, and scorers of packages may evaluate them as Python. So the process is confined (`runners.sandbox`)
+before it reads the first answer, and has an empty environment. If a scorer does more than compare texts, a fork of the
+process checks each answer, so that no answer affects the next. The process imports as little as possible, so that it starts
+fast, and may be killed at any time.
 
-A line in is `{"gold", "text", "meta"}`; a line out is `{"correct", "outcome", "retire"}`: outcome is `checked`, `timeout`,
-`failed`, or `lost` where somebody else ended the copy, and `retire` says that the process ends after this answer. The first
-line out is `{"ready": true}` or `{"ready": false, "why"}`; `{"ready": false, "lacking"}` where the process cannot be
-confined and must be.
+A request is `{"gold", "text", "meta"}` and a reply `{"correct", "outcome", "retire"}`. The outcome is `checked`, `timeout`,
+`failed`, or `lost` if another process killed the fork; with `retire` the process ends after the reply. The first line to the
+parent is `{"ready": true}`, `{"ready": false, "why"}`, or `{"ready": false, "lacking"}` if the process must be confined and
+cannot be.
 """
 
 from __future__ import annotations
@@ -38,28 +37,29 @@ _VERDICTS = {b"right": True, b"wrong": False}
 
 
 def load_math() -> Check:
-    """Return math-verify's check of an answer inside a box, without its own timers, since this process has better timers.
+    """Return the check of mathematical answers: math-verify for expressions, and a comparison by value for numbers.
 
-    Numbers are the exception: math-verify rounds them to six decimals, so that any two small numbers are equal. Here
-    they are compared by value, within the share of the reference that `meta` names, or exactly if it names none.
+    math-verify rounds numbers to six decimals, so that all small numbers would be equal. Its timers are turned off, since
+    the sandbox bounds the time.
     """
     from math_verify import parse, verify
 
     guard_sympy()
 
     @lru_cache(maxsize=256)
-    def read(text: str) -> list[Any]:
+    def parse_boxed(text: str) -> list[Any]:
         return list(parse(f"\\boxed{{{text}}}", parsing_timeout=None))
 
     def check(gold: str, text: str, meta: str) -> bool:
-        expected, parsed = read(gold), read(text)
+        """Return whether an answer agrees with a reference; `meta` is the relative tolerance, or "" for exact numbers."""
+        expected, parsed = parse_boxed(gold), parse_boxed(text)
         gold_value, answer_value = number_value(expected), number_value(parsed)
         if gold_value is None or answer_value is None:
             return bool(verify(expected, parsed, timeout_seconds=None)) or equal_at_points(expected, parsed)
-        # What is lost in computing is a share of the whole number, and may be all of a part that is 0.
-        lost = EXACT * max(map(abs, gold_value[0])) if gold_value[1] or answer_value[1] else Fraction(0)
+        # The rounding error is relative to the absolute value, and may be larger than a real or imaginary part.
+        error = EXACT * max(map(abs, gold_value[0])) if gold_value[1] or answer_value[1] else Fraction(0)
         return all(
-            abs(gold_part - answer_part) <= max(Fraction(meta or 0) * abs(gold_part), lost)
+            abs(gold_part - answer_part) <= max(Fraction(meta or 0) * abs(gold_part), error)
             for gold_part, answer_part in zip(gold_value[0], answer_value[0], strict=True)
         )
 
@@ -73,16 +73,17 @@ _MARKUP = re.compile(
 _LETTERS = re.compile(
     r"[A-Za-z]{4}|(?<![A-Za-z])(?:sin|cos|tan|cot|sec|csc|log|ln|exp|max|min|gcd|lcm|pi)(?![A-Za-z])"
 )
-"""Words, and names that LaTeX writes with a backslash: without one they are products of their letters."""
+"""Words, and names of functions without LaTeX's backslash: math-verify would read both as products of their letters."""
 
 
 def load_references() -> Check:
-    """Return a check whether math-verify reads a reference as more than a text, and no word as a product of letters."""
+    """Return the check whether math-verify can read a reference as mathematics."""
     from math_verify import parse
 
     guard_sympy()
 
     def check(gold: str, text: str, meta: str) -> bool:
+        """Return whether math-verify parses a reference, and takes no word in it for a product; `text` is not used."""
         read = parse(f"\\boxed{{{gold}}}", parsing_timeout=None)
         texts = [value for value in read if isinstance(value, str)]
         return len(read) > len(texts) and not any(_LETTERS.search(_MARKUP.sub(" ", value)) for value in texts)
@@ -91,14 +92,19 @@ def load_references() -> Check:
 
 
 EXACT = Fraction(1, 10**24)
-"""Share of a number within which its value, computed to `DIGITS`, counts as the same."""
+"""The relative difference below which two values that were computed to `DIGITS` count as equal."""
 DIGITS = 30
+"""The number of decimal digits to which values are computed."""
 
 
 def number_value(parsed: list[Any]) -> tuple[tuple[Fraction, Fraction], bool] | None:
-    """Return the real and the imaginary part that math-verify read, and whether they were rounded to `DIGITS`.
+    """Return the value of an answer or reference that is a number without variables.
 
-    Return None unless it is a number without variables; `i` is not a variable.
+    Args:
+        parsed: The result of math-verify's `parse`; the variable `i` is the imaginary unit.
+
+    Returns:
+        The real and the imaginary part, and whether they were rounded to `DIGITS`; None for anything but a number.
     """
     sympy = import_module("sympy")
     if not parsed or not isinstance(parsed[0], sympy.Expr):
@@ -116,23 +122,27 @@ def number_value(parsed: list[Any]) -> tuple[tuple[Fraction, Fraction], bool] | 
 
 
 POINTS = ((3, 7), (11, 5), (2, 13), (17, 3), (-5, 3), (-7, 11), (5, -2), (-3, -13))
-"""The values of variables at which two expressions are compared: the first two, and multiples of both for more."""
+"""Pairs of numbers, from which each variable gets a different value, to compare two expressions."""
 
 
 def equal_at_points(left: list[Any], right: list[Any]) -> bool:
-    r"""Return whether two expressions of the same variables are equal at each of `POINTS` at which both are real.
+    r"""Return whether two expressions have the same variables and equal values at all `POINTS` at which both are real.
 
-    At least three points are needed. So `\sqrt{ab}` and `\sqrt{a}\sqrt{b}` are equal, `\sqrt{x^2}` and `x` are not.
+    There must be at least three such points. `\sqrt{ab}` and `\sqrt{a}\sqrt{b}` are equal, `\sqrt{x^2}` and `x` are not.
+
+    Args:
+        left: The result of math-verify's `parse` for one expression.
+        right: The result for the other.
     """
     sympy = import_module("sympy")
     if not left or not right or not all(isinstance(parsed[0], sympy.Expr) for parsed in (left, right)):
         return False
     left, right = ([sympy.nsimplify(parsed[0], rational=True)] for parsed in (left, right))
-    names = sorted({str(parsed) for parsed in left[0].free_symbols})
-    unknown = (sympy.Sum, sympy.Product, sympy.Integral, sympy.Derivative, sympy.Limit, sympy.factorial)
-    if not names or len(names) > 8 or {str(parsed) for parsed in right[0].free_symbols} != set(names):
+    names = sorted({str(symbol) for symbol in left[0].free_symbols})
+    unsupported = (sympy.Sum, sympy.Product, sympy.Integral, sympy.Derivative, sympy.Limit, sympy.factorial)
+    if not names or len(names) > 8 or {str(symbol) for symbol in right[0].free_symbols} != set(names):
         return False
-    if left[0].has(*unknown) or right[0].has(*unknown):
+    if left[0].has(*unsupported) or right[0].has(*unsupported):
         return False
     compared = 0
     for first, second in POINTS:
@@ -152,7 +162,7 @@ def equal_at_points(left: list[Any], right: list[Any]) -> bool:
 
 
 def _real_at(expression: Any, values: dict[str, Any]) -> Fraction | None:
-    """Return the value of an expression, or None if a subexpression has no real value."""
+    """Return the value of an expression with numbers for its variables (by name); None if a subexpression is not real."""
     sympy = import_module("sympy")
     numbers = {symbol: values[str(symbol)] for symbol in expression.free_symbols}
     for node in sympy.preorder_traversal(expression):
@@ -168,11 +178,12 @@ def _real_at(expression: Any, values: dict[str, Any]) -> Fraction | None:
 
 
 def load_reasoning_gym() -> Check:
-    """Return a check by the data set that made a question: right if its `score_answer` gives full marks."""
+    """Return the check by reasoning-gym's data sets, whose `score_answer` has to give an answer the score 1."""
     guard_sympy()
     import_module("reasoning_gym")
 
     def check(gold: str, text: str, meta: str) -> bool:
+        """Return whether the data set that generated a question (`meta`) accepts an answer; `gold` is not used."""
         fields = json.loads(meta)
         return float(_scorer(fields).score_answer(answer=text, entry=entry_of(fields))) >= 1.0
 
@@ -180,17 +191,22 @@ def load_reasoning_gym() -> Check:
 
 
 def _scorer(fields: dict[str, Any]) -> Any:
+    """Return the data set of a question's metadata, with its task and options."""
     return scorer_of(fields["task"], json.dumps(fields.get("options", {}), sort_keys=True))
 
 
 @lru_cache(maxsize=64)
 def scorer_of(task: str, options: str = "{}") -> Any:
-    """Return a data set of reasoning-gym, whose scorer runs in this process and its sandbox."""
+    """Return the data set of a task of reasoning-gym, for its `score_answer`; `options` is JSON."""
     return create_dataset(task, 1, 0, json.loads(options))
 
 
 def compares_only(meta: str) -> bool:
-    """Return whether a task's scorer only compares texts or decimals, by the names that its code refers to."""
+    """Return whether the scorer of a question's task only compares texts or decimals, by the names in its code.
+
+    Args:
+        meta: The metadata of the question, as JSON.
+    """
     code = type(_scorer(json.loads(meta))).score_answer.__code__
     return _COMPARING.issuperset(code.co_names) and not code.co_freevars
 
@@ -205,12 +221,13 @@ RUN_IN_PROCESS: dict[str, Callable[[str], bool]] = {
     "math_references": lambda meta: True,
     "reasoning_gym": compares_only,
 }
-"""Checks by scorer: an answer with such metadata needs no copy, because the scorer runs nothing of it. math-verify reads
-a grammar, and formulas that sympy's parser is kept from running as code."""
+"""For each check, whether an answer with some metadata is checked without a fork, because the scorer runs none of its code.
+
+math-verify parses a grammar, and `guard_sympy` keeps sympy's parser from running code."""
 
 
 def message_of(reply: CallReply) -> dict[str, object]:
-    """Return the message about an answer; a reply that is no verdict is a failure."""
+    """Return the reply to the parent for the result of a check; bytes other than a verdict are a failure."""
     verdict = _VERDICTS.get(reply.data)
     if reply.status == "done":
         return {"correct": verdict is True, "outcome": "failed" if verdict is None else "checked"}
@@ -218,29 +235,33 @@ def message_of(reply: CallReply) -> dict[str, object]:
 
 
 def resident_kib(status: int) -> int:
-    """Return this process's resident memory in KiB; `status` is its open /proc/self/statm, or negative.
+    """Return the resident memory of this process in KiB.
 
-    Not `ru_maxrss` where it can be helped: a fresh process starts with its parent's, and a parent that trains a
-    model would have every worker retire at once.
+    `ru_maxrss` is only a fallback, since a new process starts with the value of its parent: if the parent trains a model,
+    every worker would retire at once.
+
+    Args:
+        status: The descriptor of the open `/proc/self/statm`, or -1 if there is none.
     """
     if status < 0:
         return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     return int(os.pread(status, 200, 0).split()[1]) * resource.getpagesize() // 2**10
 
 
-def main(kind: str, seconds: float, memory_mib: int, must: bool = True) -> None:
+def main(kind: str, seconds: float, memory_mib: int, must_confine: bool = True) -> None:
     """Load a check, then answer requests until the parent closes the pipe.
 
     Args:
-        kind: the name of the check.
-        seconds: processor seconds for an answer.
-        memory_mib: address space in MiB.
-        must: whether nothing is checked if this process cannot be confined.
+        kind: The name of the check, a key of `CHECKS`.
+        seconds: The limit of processor time for an answer.
+        memory_mib: The limit of the address space in MiB.
+        must_confine: True to end if this process cannot be confined.
     """
     parent = os.getppid()
 
     def prepare(tell: Tell) -> Callable[[], None]:
-        confined, status = confinable(must), -1
+        """Load the check and confine this process; return the function that answers requests by `tell`."""
+        confined, status = confinable(must_confine), -1
         with suppress(OSError):
             status = os.open("/proc/self/statm", os.O_RDONLY)
         limit_memory(memory_mib)
@@ -249,9 +270,10 @@ def main(kind: str, seconds: float, memory_mib: int, must: bool = True) -> None:
         sandbox.enter()
 
         def answer() -> None:
+            """Answer requests until there are no more, or until this process is large."""
             for line in lines(parent):
                 message = message_of(settle(sandbox, check, RUN_IN_PROCESS[kind], line, seconds))
-                # Memory that a check took seldom comes back: a large process makes way for a fresh one.
+                # A new process replaces a large process, because memory that a check took is seldom freed.
                 retire = resident_kib(status) > memory_mib * 2**10 // 2
                 tell({**message, "retire": retire})
                 if retire:
@@ -265,14 +287,14 @@ def main(kind: str, seconds: float, memory_mib: int, must: bool = True) -> None:
 def settle(
     sandbox: Sandbox, check: Check, runs_in_process: Callable[[str], bool], line: bytes, seconds: float
 ) -> CallReply:
-    """Return the reply to a request, checked in this process or in its fork.
+    """Return the result of a request's check, which runs in this process or in a fork.
 
     Args:
-        sandbox: the sandbox that bounds the check.
-        check: the check.
-        runs_in_process: whether a request with given metadata needs no fork.
-        line: the request.
-        seconds: processor seconds for the check.
+        sandbox: The sandbox of this process.
+        check: The check.
+        runs_in_process: Returns whether a request with some metadata is checked without a fork.
+        line: The request as a line of JSON.
+        seconds: The limit of processor time.
     """
     try:
         request = json.loads(line)

@@ -141,13 +141,13 @@ def exchange(fork: SandboxedFork, input_bytes: bytes) -> bytes:
         The complete output, or the beginning of an output that is too long, with more than `LONGEST_REPLY` bytes.
     """
     output, written = b"", 0
-    writes: list[int] = [fork.writes]
+    writes: list[int] = [fork.stdin]
     while len(output) <= LONGEST_REPLY:
-        readable, writable = fork.wait([fork.reads], writes)
+        readable, writable = fork.wait([fork.stdout], writes)
         if not readable and not writable:
             break
         if readable:
-            chunk = os.read(fork.reads, 2**16)
+            chunk = os.read(fork.stdout, 2**16)
             if not chunk:
                 break
             output += chunk
@@ -155,7 +155,7 @@ def exchange(fork: SandboxedFork, input_bytes: bytes) -> bytes:
             # A pipe that is writable accepts this many bytes without blocking.
             piece = input_bytes[written : written + _PIPE_STEP_BYTES]
             try:
-                written += os.write(fork.writes, piece) if piece else 0
+                written += os.write(fork.stdin, piece) if piece else 0
             except OSError:
                 written = len(input_bytes)
             if written >= len(input_bytes):

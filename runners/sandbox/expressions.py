@@ -1,7 +1,7 @@
-"""Evaluate somebody else's expressions; anything beyond arithmetic is a ValueError.
+"""Let sympy's parser evaluate formulas only, and no other Python.
 
-sympy's parser hands what it reads to `eval`. What it means to read is a formula; what it runs is any Python. Here the first
-is kept and the rest refused, before anything is evaluated.
+sympy's parser rewrites a text as Python code and passes the code to `eval`, which would run any Python. Here the code is
+checked first, and raises ValueError if it is more than a formula.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ _PLAIN = (
     ast.expr_context,
 )
 _NUMBERS = (int, float, complex, bool)
-# What sympy's parser writes around names and decimals that it finds.
 _NAMERS = frozenset({"Symbol", "Function", "Float"})
+"""Functions that sympy's parser calls with the text of a name or a decimal."""
 _BUILDERS = frozenset({"Integer", "Rational", "Add", "Mul", "Pow", "Mod", "Eq", "Ne", "Lt", "Le", "Gt", "Ge"})
 _ORDINARY = frozenset({"abs", "max", "min", "pow"})
 _CONSTANTS = frozenset(
@@ -39,13 +39,16 @@ _CONSTANTS = frozenset(
 
 
 def guard_sympy() -> None:
-    """Make sympy's parser refuse, for every caller, what `check_formula` refuses."""
+    """Replace a function of sympy's parser, for all callers in this process, so that it checks its code first."""
     parser = import_module("sympy.parsing.sympy_parser")
     functions = frozenset(import_module("sympy.functions").__all__)
     write: Callable[..., str] = parser.stringify_expr
 
-    def write_checked(text: str, local_dict: Any, global_dict: Any, transformations: Any, **more: Any) -> str:
-        code = write(text, local_dict, global_dict, transformations, **more)
+    def write_checked(
+        text: str, local_dict: Any, global_dict: Any, transformations: Any, **options: Any
+    ) -> str:
+        """Replace `stringify_expr`: return the Python code for a text. Raises ValueError if it is no formula."""
+        code = write(text, local_dict, global_dict, transformations, **options)
         check_formula(code, functions, frozenset(local_dict or ()))
         return code
 
@@ -53,9 +56,18 @@ def guard_sympy() -> None:
 
 
 def check_formula(code: str, functions: Collection[str], names: Collection[str]) -> None:
-    """Raise ValueError for `code` of sympy's parser that is more than a formula.
+    """Check that Python code of sympy's parser is only a formula.
 
-    `functions` can be called; `names` are the caller's own. No attribute, no item, no text but a symbol's name.
+    A formula has numbers, operators, permitted names, and calls of permitted functions. It has no attributes, no
+    subscripts, and no texts except the names of symbols.
+
+    Args:
+        code: The code.
+        functions: The names of functions that a formula may call, besides sympy's basic functions.
+        names: Further names that a formula may have.
+
+    Raises:
+        ValueError: The code is more than a formula.
     """
     callable_names = {*functions, *_NAMERS, *_BUILDERS, *_ORDINARY}
     allowed = {*callable_names, *_CONSTANTS, *names}
@@ -75,7 +87,16 @@ def check_formula(code: str, functions: Collection[str], names: Collection[str])
 
 
 def _check_call(node: ast.Call, callable_names: Collection[str], symbol_texts: set[int]) -> None:
-    """Check that a call is of a function by name, or of `Function('f')`, and note the texts in it."""
+    """Check that a call names a permitted function, or calls `Function('f')`.
+
+    Args:
+        node: The call.
+        callable_names: The permitted functions.
+        symbol_texts: The ids of nodes that are names of symbols, to which those of this call are added.
+
+    Raises:
+        ValueError: The call is not permitted.
+    """
     callee = node.func
     if isinstance(callee, ast.Call) and isinstance(callee.func, ast.Name) and callee.func.id == "Function":
         return
@@ -88,6 +109,7 @@ def _check_call(node: ast.Call, callable_names: Collection[str], symbol_texts: s
 
 
 def _parsed(text: str) -> ast.Expression:
+    """Return the syntax tree of a Python expression. Raises ValueError if it is too long or not an expression."""
     if len(text) > LONGEST_EXPRESSION:
         raise ValueError("an expression this long is not read")
     try:
