@@ -23,7 +23,7 @@ _FORCED_KEY = 0x666F7263
 
 
 def derive(seed: int, *keys: int) -> int:
-    """Return the 64-bit seed that a seed and a sequence of keys determine; different keys give unrelated seeds."""
+    """Return the 64-bit seed that a seed and integer keys determine; different keys give unrelated seeds."""
     state = np.array([seed & _MASK], dtype=np.uint64)
     for key in keys:
         state = _child(state, np.array([key & _MASK], dtype=np.uint64))
@@ -36,7 +36,15 @@ def forced_seed(seed: int, cut: int) -> int:
 
 
 def forced_seeds(seeds: NDArray[np.uint64], cuts: NDArray[np.int64]) -> NDArray[np.uint64]:
-    """Return the seeds of forced answers, as `forced_seed` of each pair of a seed and a cut, [pairs]."""
+    """Return the seeds of many forced answers.
+
+    Args:
+        seeds: The seeds of the responses, [answers].
+        cuts: The number of tokens before each answer, [answers].
+
+    Returns:
+        Seeds, [answers], equal to `forced_seed` of each pair.
+    """
     purpose = np.array([_FORCED_KEY], dtype=np.uint64)
     return _child(_child(seeds, purpose), cuts.astype(np.uint64))
 
@@ -94,7 +102,13 @@ def _mix(value: NDArray[np.uint64]) -> NDArray[np.uint64]:
 
 
 def derive_seed(seed: int, name: str, *keys: int) -> int:
-    """Return the 64-bit seed for a named purpose of a run, unrelated to the seeds of other purposes."""
+    """Return the 64-bit seed for a purpose of a run.
+
+    Args:
+        seed: The seed of the run.
+        name: The name of the purpose; different purposes have unrelated seeds.
+        *keys: Integers that distinguish several seeds of a purpose, such as an epoch.
+    """
     word = int.from_bytes(hashlib.sha256(name.encode()).digest()[:8], "big")
     return derive(seed, word, *keys)
 
@@ -148,7 +162,14 @@ def exit_places(split: Exits, tokens: Sequence[int], seed: int) -> tuple[int, ..
 
 
 def questions_seen(seed: int, draws: int, batch: int, count: int) -> list[int]:
-    """Return the sorted indices of the items in the batches of the first `draws` steps; see `batch_indices`."""
+    """Return the sorted indices of the items that the first steps of a run take.
+
+    Args:
+        seed: The seed of the orders of items.
+        draws: The number of steps.
+        batch: The number of items of a batch.
+        count: The number of items of the data.
+    """
     if draws * batch >= count:
         return list(range(count))
     return sorted({position for step in range(draws) for position in batch_indices(seed, step, batch, count)})

@@ -52,7 +52,7 @@ def read_questions(path: Path, columns: Columns) -> pl.DataFrame:
         columns: The file's names of the question, the answer and other columns.
 
     Raises:
-        Problem: E0706 for a file or a row that cannot be read, E0701 for columns as `questions_table`.
+        Problem: E0706 for a file or a row that cannot be read, E0701 for a missing column or a column that is not text.
     """
     fault = file_problem(path)
     if fault is not None:
@@ -126,7 +126,7 @@ def count_rows(path: Path, columns: Columns) -> int:
     """Return the number of rows of a file, without parsing the rows of Parquet and JSONL files.
 
     Raises:
-        Problem: As `read_questions`.
+        Problem: E0706 for a file that cannot be read, E0701 for a missing column.
     """
     try:
         match path.suffix.lower():
@@ -297,7 +297,7 @@ def read_hub(source: HubData, folder: Path) -> pl.DataFrame:
         folder: The folder of the spec, where a local mirror may be.
 
     Raises:
-        Problem: E0850 if the data set or the split is not found, else as `read_questions`.
+        Problem: E0850 if the data set or the split is not found, E0706 for a file that cannot be read, E0701 for columns.
     """
     files = local_files(source, folder)
     if files:

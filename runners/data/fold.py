@@ -232,7 +232,14 @@ def generate_questions(
 
 
 def too_few(task: FoldTask, split: Split, available: int, count: int) -> Problem:
-    """Return E0711 for a task in whose split only `available` of `count` questions were found."""
+    """Return E0711, the error of a task with too few questions.
+
+    Args:
+        task: The task.
+        split: The split of the questions.
+        available: The number of questions that were found.
+        count: The number of questions that are needed.
+    """
     return problem(
         "E0711",
         f"{count} questions of the split `{split}` are needed, and {available} were found",

@@ -116,9 +116,13 @@ def strip_marks(question: str, marks: Sequence[Marks]) -> str:
 
 
 def without_marks(table: pl.DataFrame, marks: Sequence[Marks]) -> pl.DataFrame:
-    """Return a questions table with `strip_marks` applied to its questions.
+    """Return a questions table whose questions have lost the texts of `marks` at their beginning and end.
 
     An id that is the hash of a question becomes the hash of the stripped question.
+
+    Args:
+        table: The questions table.
+        marks: Pairs of a text before and a text after the question.
     """
     if not marks or not table.height:
         return table
@@ -363,7 +367,7 @@ def data(job: Job) -> None:
     `references.json` lists doubtful references, if there are any, and `left_out.json` counts dropped duplicates.
 
     Raises:
-        Problem: As `load_data`.
+        Problem: E07xx for a source that cannot be read, or rows that are empty, repeated or have the same id.
     """
     declared: Data = job.task.work["data"]
     read = read_sources(declared, job.folder, job.resources)

@@ -122,7 +122,13 @@ def _advice(table: pl.DataFrame, data: Data, columns: Columns, files: Sequence[P
     """Return advice for a table whose references cannot be read: a common marker, or another column.
 
     A marker or column is advised if it makes most references of the table's head readable. All candidates are checked at
-    once, because math-verify takes a second to start. The arguments are those of `require_read`.
+    once, because math-verify takes a second to start.
+
+    Args:
+        table: The questions table of a source.
+        data: The declaration of the data, for its readers of answers.
+        columns: The source's names of columns.
+        files: The files of the source, in which other columns are looked for.
     """
     head = table.head(HEAD_ROWS)
     by_marker = {}
@@ -161,7 +167,12 @@ def _advice(table: pl.DataFrame, data: Data, columns: Columns, files: Sequence[P
 def _other_columns(data: Data, columns: Columns, files: Sequence[Path]) -> Iterator[tuple[str, list[str]]]:
     """Yield the names of a file's text columns and fields that have no role yet, with their texts read as references.
 
-    Only the first file and its first rows are read. The arguments are those of `require_read`.
+    Only the first file and its first rows are read.
+
+    Args:
+        data: The declaration of the data, for its readers of answers.
+        columns: The source's names of columns.
+        files: The files of the source.
     """
     records = read_head(files[0], HEAD_ROWS) if files else []
     named = {columns.question, columns.answer, columns.trace, columns.id, *columns.meta}

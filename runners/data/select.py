@@ -100,9 +100,15 @@ def _pick_responses(
 def _choose_one(
     asker: str, pick: Pick, group: ResponseGroup, numbers: dict[str, float]
 ) -> dict[str, int] | None:
-    """Return the indices of the responses in a pick's roles, before the condition of the whole pick.
+    """Return the indices of the responses that a pick takes, by role, before the condition of the pick is checked.
 
     None if a role has no response, or if two roles have the same response.
+
+    Args:
+        asker: The name of the selection, for messages.
+        pick: The pick, with a choice for each role (trace, preferred or rejected) that it has.
+        group: The responses.
+        numbers: The values of the selection's `let` names.
     """
     positions: dict[str, int] = {}
     responses: dict[str, RewardedResponse] = {}
@@ -120,7 +126,15 @@ def _choose_one(
 def _with_margin(
     asker: str, pick: Pick, group: ResponseGroup, roles: dict[str, int], numbers: dict[str, float]
 ) -> PickedResponses | None:
-    """Return a pick's responses with their margin, or None if they do not meet the condition of the pick."""
+    """Return a pick's responses with their margin, or None if they do not meet the condition of the pick.
+
+    Args:
+        asker: The name of the selection, for messages.
+        pick: The pick, with its condition and margin.
+        group: The responses.
+        roles: The index of the response for each role.
+        numbers: The values of the selection's `let` names.
+    """
     responses = {role: group.rollouts[position] for role, position in roles.items()}
     if pick.where is not None and measure(asker, pick.where, group, responses, numbers) == 0:
         return None
@@ -159,8 +173,14 @@ def _find_best(
 ) -> int | None:
     """Return the index of the response with the least or greatest key among those that meet the condition of a role.
 
-    The first of equal keys counts, and NaN is ignored. None if there is no response. The arguments are those of
-    `_find_matching`.
+    The first of equal keys counts, and NaN is ignored. None if no response meets the condition.
+
+    Args:
+        asker: The name of the selection, for messages.
+        choice: The choice of a response for the role (trace, preferred or rejected), with `argmin` or `argmax`.
+        group: The responses.
+        responses: The responses that earlier roles have, by their variables.
+        numbers: The values of the selection's `let` names.
     """
     best: tuple[float, int] | None = None
     for position in _find_matching(asker, choice, group, responses, numbers):
@@ -264,7 +284,13 @@ def _keep(job: Job, selection: Selection, questions: Iterator[QuestionSamples]) 
 
 
 def _write(job: Job, table: pl.DataFrame, facts: dict[str, Any]) -> None:
-    """Write the selected rows to `questions.parquet` and the counts to `select.json`, and report them as progress."""
+    """Write the selected rows and the counts of a task.
+
+    Args:
+        job: The task, whose progress gets the counts.
+        table: The rows, for `questions.parquet`.
+        facts: The counts, for `select.json`.
+    """
     table.write_parquet(job.out / "questions.parquet")
     (job.out / "select.json").write_text(json.dumps(facts, indent=1) + "\n", "utf-8")
     counts = {name: facts[name] for name in ("questions", "picked", "lost")}
@@ -272,7 +298,7 @@ def _write(job: Job, table: pl.DataFrame, facts: dict[str, Any]) -> None:
 
 
 def _nothing(job: Job, questions: int) -> Problem:
-    """Return E0316 for a selection that picks nothing of so many questions."""
+    """Return E0316 for a selection that picks nothing from its pools with this number of questions."""
     responses = job.task.work["samples"] * len(job.task.work["prefixes"])
     return problem(
         "E0316",

@@ -214,6 +214,10 @@ def settle_duplicates(table: pl.DataFrame, duplicates: Literal["error", "drop"],
 def require_names(table: pl.DataFrame, where: str) -> None:
     """Check that different questions have different ids, by which seeds, references and scores are found.
 
+    Args:
+        table: The questions table.
+        where: The sources, for the message.
+
     Raises:
         Problem: E0705, with the ids and the questions.
     """
@@ -518,7 +522,13 @@ def _message(messages: list[Any], name: str, path: Path, position: str, *, is_qu
 
 
 def _content(content: Any, name: str, path: Path, position: str) -> str:
-    """Return the text of a message's `content`, which is a text or a list of parts with `text`.
+    """Return the text of a chat message's content.
+
+    Args:
+        content: A text, or a list of parts with `text`.
+        name: The name of the field with the messages, for errors.
+        path: The file, for errors.
+        position: The position of the row, for errors.
 
     Raises:
         Problem: E0706 for a part that is not text, such as an image.

@@ -132,6 +132,12 @@ def _write_pass(
 
     A step has another style than `main_style` with the probability `restyle`, and adds or subtracts 1 too much with the
     probability `error`. Later steps go on from the wrong value.
+
+    Args:
+        chain: The operations.
+        traces: The styles and probabilities.
+        main_style: The style of most steps.
+        stream: The random numbers.
     """
     words = [traces.open]
     step_styles = []

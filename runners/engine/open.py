@@ -72,11 +72,13 @@ def _sglang(
     Args:
         folder: The checkpoint.
         config: The `transformers` config of the checkpoint.
-        resources: As for `open_engine`.
-        longest: As for `open_engine`.
-        scratch_dir: As for `open_engine`.
-        trainer_bytes: As for `open_engine`.
-        caches: As for `open_engine`.
+        resources: The number of servers, their devices, and the parallelism.
+        longest: The most tokens of a sequence; None for the model's context.
+        scratch_dir: A folder for the servers' logs;
+            None for a temporary folder, which is removed when the engine is closed.
+        trainer_bytes: Bytes that a trainer will keep on each device and has not allocated yet;
+            None if there is no trainer.
+        caches: `fp8` stores keys and values in one byte per number; `auto` does not.
 
     Raises:
         Problem: E0807 if `longest` is more than the model's context, E0820 and E0821 if a server does not start.

@@ -342,6 +342,10 @@ class Limits:
     def check(self, requests: Sequence[Request], sampling: TokenSampling) -> None:
         """Check that prompts are not empty, have known tokens, and fit with their responses into the context.
 
+        Args:
+            requests: The prompts, each with an optional limit of tokens.
+            sampling: The sampling, with the limit of tokens of a response.
+
         Raises:
             Problem: E0807, for the first request that does not.
         """
@@ -358,7 +362,12 @@ class Limits:
     ) -> None:
         """Check that cuts are not negative, forcing tokens are known, and forced answers fit into the context.
 
-        The arguments are those of `Engine.force`.
+        Args:
+            requests: The requests of the responses.
+            responses: The responses to cut.
+            cuts: For each response, after how many of its tokens an answer is forced.
+            forcing: The tokens of the forcing text.
+            sampling: The sampling of answers, with their limit of tokens.
 
         Raises:
             Problem: E0807.
@@ -376,10 +385,15 @@ class Limits:
         self._check_tokens(forcing)
 
     def _check(self, requests: Sequence[Request], sampling: TokenSampling, extra: int) -> None:
-        """Check that each prompt and `extra` more tokens fit into the context, and that the prompt's tokens are known.
+        """Check that prompts are not empty, have known tokens, and fit into the context with `extra` more tokens.
+
+        Args:
+            requests: The prompts.
+            sampling: The sampling, whose `max_tokens` has to be 1 or more.
+            extra: The number of tokens after a prompt that have to fit into the context too.
 
         Raises:
-            Problem: E0807, also for an empty prompt or `max_tokens` below 1.
+            Problem: E0807.
         """
         if sampling.max_tokens < 1:
             raise problem(

@@ -121,9 +121,13 @@ class ServedEngine:
         plan: ForcingPlan | None = None,
         on_response: OnResponse | None = None,
     ) -> list[Generation]:
-        """Return responses as `Engine.generate`.
+        """Return the server's response to each request.
 
-        With a `plan`, the answers of a response are forced as soon as it ends, while the server has it in its cache.
+        Args:
+            requests: The prompts with their seeds.
+            sampling: How tokens are sampled.
+            plan: The answers to force as soon as a response ends, while the server has the response in its cache.
+            on_response: Called when a response and its planned answers are complete, from the loop's thread.
 
         Raises:
             Problem: E0833 if the server refuses requests, E0834 if its replies do not fit the requests, E0807.
@@ -168,10 +172,20 @@ class ServedEngine:
         forcing: Sequence[int],
         sampling: TokenSampling,
     ) -> list[list[ForcedTokens]]:
-        """Return answers as `Engine.force`, without a new request for the answers that `generate` has forced already.
+        """Return the answers after cuts of responses; answers that `generate` has forced are not requested again.
+
+        Args:
+            requests: The requests of the responses.
+            responses: The responses to cut.
+            cuts: For each response, after how many of its tokens an answer is forced.
+            forcing: The tokens of the forcing text.
+            sampling: How the tokens of answers are sampled.
+
+        Returns:
+            For each response, the answer of each cut, in the order of the cuts.
 
         Raises:
-            Problem: As `generate`.
+            Problem: E0833 if the server refuses requests, E0834 if its replies do not fit the requests, E0807.
         """
         self._limits.check_forced(requests, responses, cuts, forcing, sampling)
         self._loop.run(self._probe(requests))
@@ -217,7 +231,8 @@ class ServedEngine:
         Args:
             request: The request of the response.
             response: The response.
-            cut: The number of the response's tokens before the forcing text; an answer at or past its end is empty.
+            cut: The number of the response's tokens before the forcing text; at or past the response's end, the answer is
+                empty.
             forcing: The tokens of the forcing text.
             sampling: How the answer's tokens are sampled.
         """
@@ -246,9 +261,13 @@ class ServedEngine:
             )
 
     def _ask_all(self, ask: Callable[[int], Coroutine[Any, Any, Value]], count: int) -> list[Value]:
-        """Return `ask(0)`, …, `ask(count - 1)`, of which at most `source.at_once` run at a time.
+        """Return the results of `ask(0)`, …, `ask(count - 1)`, of which at most `source.at_once` run at a time.
 
-        The first that raises an exception cancels all others.
+        The first exception cancels all other requests.
+
+        Args:
+            ask: Returns the result for the request with an index.
+            count: The number of requests.
         """
         slots = asyncio.Semaphore(self._source.at_once)
 
@@ -431,7 +450,9 @@ class ServedEngine:
     def _tokens_of(self, text: str, stop_ids: Sequence[int]) -> list[int]:
         """Return the tokens of a server's text.
 
-        A stop token's mark at the end of the text becomes that stop token.
+        Args:
+            text: The text of a completion.
+            stop_ids: The stop tokens. If the text ends with the mark of a stop token, the mark becomes this token.
 
         Raises:
             Problem: E0834 if the tokenizer has no tokens for the text.

@@ -132,9 +132,16 @@ def answer_changes(
 
 
 def _changes(readers: Sequence[AnswerReader], text: str) -> list[Place]:
-    """Return the changes of the answer as `answer_changes`, for a text without thinking.
+    """Return the lengths of prefixes at which the answer of a text without thinking changes.
 
-    The answer at any length is that of the first reader that has found an answer so far.
+    The answer of a prefix is the last answer that the first reader with any answer finds in the prefix.
+
+    Args:
+        readers: The ways to read an answer, in order.
+        text: The text.
+
+    Returns:
+        For each change, the length of the prefix in characters and the new answer, in rising order of length.
     """
     events = sorted(
         (

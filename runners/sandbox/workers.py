@@ -123,8 +123,8 @@ class Worker:
             seconds: The wall-clock time for the reply.
 
         Raises:
-            WorkerDied: As `ask`.
-            Undecodable: As `ask`.
+            WorkerDied: The worker ended, or did not reply in time.
+            Undecodable: The reply is not a JSON object within bounds.
         """
         deadline = time.monotonic() + seconds
         unsent = memoryview(line)

@@ -95,7 +95,11 @@ def answer(
 def _split_by_row(branches: Branches, tokens_at_once: int) -> list[slice]:
     """Split branches into slices with at most `tokens_at_once` tokens.
 
-    The branches of a row of the cache stay in one slice, even if they have more tokens.
+    The branches of a row of the cache stay in one slice, even if they have more tokens together.
+
+    Args:
+        branches: The branches, sorted by slot.
+        tokens_at_once: The most tokens of a slice.
     """
     limit = max(1, tokens_at_once // branches.tokens.shape[1])
     edges = np.append(np.flatnonzero(np.diff(branches.slot, prepend=-1)), len(branches.slot)).tolist()
@@ -114,6 +118,12 @@ def _answer_together(
 
     All branches get their next token at each step; branches that have sampled a stop token drop out. `tail` caches the
     keys and values of the branches' own tokens.
+
+    Args:
+        decoder: The model.
+        cache: Keys and values of the responses that the branches continue.
+        branches: The answers to sample.
+        sampling: How tokens are sampled.
     """
     shape = decoder.shape
     count, read = branches.tokens.shape
@@ -152,7 +162,7 @@ def _pass(
     Args:
         decoder: The model.
         cache: Keys and values of the responses that the branches continue.
-        tail: Keys and values of the branches' own tokens, which gets those of `tokens`.
+        tail: The cache of the branches' own tokens, to which the keys and values of `tokens` are written.
         branches: The branches, [b].
         tokens: The next tokens of each branch, [b, m].
         filled: The number of tokens that `tail` has already of each branch.
@@ -173,7 +183,7 @@ def _pass(
     scale = shape.head_dim**-0.5
 
     def attend(layer: int, queries: torch.Tensor, keys: torch.Tensor, values: torch.Tensor) -> torch.Tensor:
-        """Attend to the cached response before the cut and to the branch's own tokens; see `Attend`."""
+        """Return a layer's attention of the new tokens to the cached response before the cut and to the branch's tokens."""
         k, v = (tensor.unflatten(0, (count, new)) for tensor in (keys, values))
         tail.write(layer, slice(filled, total), k, v)
         # [b, kv_heads, lanes, head_dim]: a branch's new tokens times the query heads of one key-value head.

@@ -213,7 +213,13 @@ def prefill(
 def _prefill_block(
     decoder: Decoder, sequences: Sequence[Sequence[int]], longest: int, cache: Cache
 ) -> torch.Tensor:
-    """Fill the rows of a cache with sequences of at most `longest` tokens, in one pass of the model.
+    """Fill the rows of a cache with sequences, in one pass of the model.
+
+    Args:
+        decoder: The model.
+        sequences: Token ids; sequence i fills row i.
+        longest: The length of the longest sequence, to which the others are padded.
+        cache: The rows to fill.
 
     Returns:
         Logits at the end of each sequence, [rows, vocab].
@@ -226,7 +232,7 @@ def _prefill_block(
     decoder.cover(longest)
 
     def attend(layer: int, queries: torch.Tensor, keys: torch.Tensor, values: torch.Tensor) -> torch.Tensor:
-        """Write keys and values to the cache, and attend causally within each sequence; see `Attend`."""
+        """Write a layer's keys and values to the cache, and return causal attention within each sequence."""
         q, k, v = (tensor.unflatten(0, (rows, longest)) for tensor in (queries, keys, values))
         cache.write(layer, slice(longest), k, v)
         k, v = (tensor.transpose(1, 2).repeat_interleave(shape.group, 1) for tensor in (k, v))

@@ -79,19 +79,23 @@ def force(
     sampling: TokenSampling,
     settings: EmbeddedSettings,
 ) -> list[list[ForcedTokens]]:
-    """Return answers as `Engine.force`, with one computation for equal cuts of equal responses to equal requests.
+    """Return the answers that the model gives after cuts of its responses and the forcing text.
 
-    Responses with a cached row continue from it; the model reads the others again, up to their last cut.
+    Forcing continues from the cached row of a response; the model reads responses without a cached row again, up to their
+    last cut. Equal cuts of equal responses to equal requests are computed once.
 
     Args:
         decoder: The model.
         cached: The cached rows of the last generation's responses.
-        requests: As in `Engine.force`.
-        responses: As in `Engine.force`.
-        cuts: As in `Engine.force`.
-        forcing: As in `Engine.force`.
-        sampling: As in `Engine.force`.
+        requests: The requests of the responses.
+        responses: The responses to cut.
+        cuts: For each response, after how many of its tokens an answer is forced.
+        forcing: The tokens of the forcing text.
+        sampling: How the tokens of answers are sampled.
         settings: Bounds of rows, cache and tokens.
+
+    Returns:
+        For each response, the answer of each cut, in the order of the cuts; empty at or past the response's end.
     """
     jobs: dict[Key, set[ForcedJob]] = {}
     for index, (request, response, row_cuts) in enumerate(zip(requests, responses, cuts, strict=True)):
@@ -244,7 +248,11 @@ class EmbeddedEngine:
         self.load_weights(state, version)
 
     def load_weights(self, state: Weights, version: int) -> None:
-        """Copy new weights, as `Engine.load_weights`, and drop every cache of the old weights.
+        """Copy new weights to the engine's device, and drop every cache of the old weights.
+
+        Args:
+            state: The new weights: tensors by their `transformers` names, a folder, or shards of several processes.
+            version: The number of the new weights, which responses have in `weight_versions`.
 
         Raises:
             Problem: E0803 for weights that do not fit the config, E0937 if memory runs out.
@@ -266,9 +274,13 @@ class EmbeddedEngine:
         plan: ForcingPlan | None = None,
         on_response: OnResponse | None = None,
     ) -> list[Generation]:
-        """Return responses as `Engine.generate`, and keep their caches for `force`.
+        """Return a response for each request, and keep the caches of responses for `force`.
 
-        The plan is not used, since forcing from the caches is cheap, and `on_response` is never called.
+        Args:
+            requests: The prompts with their seeds.
+            sampling: How tokens are sampled.
+            plan: Not used, since forcing from the caches is cheap.
+            on_response: Never called.
 
         Raises:
             Problem: E0802 for logits that are not finite, E0807 for an impossible request, E0937 if memory runs out.
@@ -289,10 +301,20 @@ class EmbeddedEngine:
         forcing: Sequence[int],
         sampling: TokenSampling,
     ) -> list[list[ForcedTokens]]:
-        """Return answers as `Engine.force`; the model reads each response without a cache once more.
+        """Return the answers after cuts of responses; the model reads responses without a cache once more.
+
+        Args:
+            requests: The requests of the responses.
+            responses: The responses to cut.
+            cuts: For each response, after how many of its tokens an answer is forced.
+            forcing: The tokens of the forcing text.
+            sampling: How the tokens of answers are sampled.
+
+        Returns:
+            For each response, the answer of each cut, in the order of the cuts.
 
         Raises:
-            Problem: As `generate`.
+            Problem: E0802 for logits that are not finite, E0807 for impossible cuts, E0937 if memory runs out.
         """
         self._limits.check_forced(requests, responses, cuts, forcing, sampling)
         with self._explain_oom(f"forcing {sum(map(len, cuts))} answers"):

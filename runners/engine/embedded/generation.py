@@ -302,6 +302,10 @@ def _next_groups(
 def _logits(decoder: Decoder, cohorts: Sequence[LiveCohort]) -> torch.Tensor:
     """Run the model over the last token of each live row, and return the logits of the next token.
 
+    Args:
+        decoder: The model.
+        cohorts: The cohorts that decode, which get a filled column more.
+
     Returns:
         [live rows of all cohorts, vocab].
     """
@@ -314,7 +318,7 @@ def _logits(decoder: Decoder, cohorts: Sequence[LiveCohort]) -> torch.Tensor:
     scale = shape.head_dim**-0.5
 
     def attend(layer: int, queries: torch.Tensor, keys: torch.Tensor, values: torch.Tensor) -> torch.Tensor:
-        """Attend to the cache of each cohort in turn; see `Attend`."""
+        """Return the attention of a layer for the new token of each live row, over the cache of its cohort."""
         scaled = queries * scale
         out = torch.empty_like(scaled)
         first = 0

@@ -144,7 +144,15 @@ def shape_of(config: Any) -> Shape:
 
 
 def _rotary(config: Any, family: str, head_dim: int) -> tuple[torch.Tensor, float]:
-    """Return the inverse frequencies of a model's rotary positions, [head_dim / 2], and the factor of their cosines.
+    """Return the numbers of a model's rotary positions.
+
+    Args:
+        config: The `transformers` config of the model.
+        family: `qwen3` or `llama`, for the message.
+        head_dim: The width of a head.
+
+    Returns:
+        The inverse frequencies, [head_dim / 2], and the factor of the cosines and sines.
 
     Raises:
         Problem: E0801 for a rotary scaling whose frequencies depend on the length.
@@ -161,7 +169,13 @@ def _rotary(config: Any, family: str, head_dim: int) -> tuple[torch.Tensor, floa
 
 
 def _variant(family: str, variant: str, supported: str) -> Problem:
-    """Return E0801 for a Qwen3 or Llama model with an unsupported setting, such as `hidden_act = gelu`."""
+    """Return E0801 for a model of the `family` Qwen3 or Llama with an unsupported setting.
+
+    Args:
+        family: `qwen3` or `llama`.
+        variant: The unsupported setting, such as `hidden_act = gelu`.
+        supported: The supported values of this setting.
+    """
     return problem(
         "E0801",
         f"the embedded engine cannot run this {family} model: {variant}",

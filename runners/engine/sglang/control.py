@@ -120,7 +120,7 @@ class ServerGroupClient:
             meanwhile: Called while the servers work.
 
         Raises:
-            Problem: As `ask`, for the first server that fails.
+            Problem: E0824 if a server refuses its message; ProcessDied if a server died.
         """
         requests = [messages] * len(self.servers) if isinstance(messages, Mapping) else messages
         self._loop.run(self._ask_all(path, requests), meanwhile)

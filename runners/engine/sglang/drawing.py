@@ -69,19 +69,54 @@ def draw_uncut(probs: Any, top_ks: Any, pick: Pick) -> Any:
 
 
 def _draw_greedy(probs: Any, top_ks: Any, top_ps: Any, min_ps: Any, pick: Any) -> tuple[Any, Any, Any]:
-    """Return the most likely token of each row, with the weights and their ids as `draw_rows`."""
+    """Return the most likely token of each row, whose weight is its probability; all other weights are 0.
+
+    Only `probs` is used.
+
+    Args:
+        probs: Probabilities, [rows, vocab].
+        top_ks: The number of most likely tokens that remain, [rows].
+        top_ps: The share of the remaining probability that top-p keeps, [rows].
+        min_ps: The least probability relative to the most likely token, [rows]; None for no minimum.
+        pick: Samples a token from each row of weights.
+
+    Returns:
+        Tokens [rows, 1], weights [rows, vocab], and the token id of each weight [rows, vocab].
+    """
     tokens = probs.argmax(dim=-1, keepdim=True)
     masked = torch.zeros_like(probs).scatter_(-1, tokens, probs.gather(-1, tokens))
     return tokens, masked, torch.arange(probs.shape[-1], device=probs.device).expand_as(probs)
 
 
 def _draw_full(probs: Any, top_ks: Any, top_ps: Any, min_ps: Any, pick: Any) -> tuple[Any, Any, Any]:
-    """Sample each row from its full distribution; return tokens, weights and ids as `draw_rows`."""
+    """Sample each row from its full distribution; only `probs` and `pick` are used.
+
+    Args:
+        probs: Probabilities, [rows, vocab].
+        top_ks: The number of most likely tokens that remain, [rows].
+        top_ps: The share of the remaining probability that top-p keeps, [rows].
+        min_ps: The least probability relative to the most likely token, [rows]; None for no minimum.
+        pick: Samples a token from each row of weights.
+
+    Returns:
+        Tokens [rows, 1], weights [rows, vocab], and the token id of each weight [rows, vocab].
+    """
     return pick(probs), probs, torch.arange(probs.shape[-1], device=probs.device).expand_as(probs)
 
 
 def _draw_truncated(probs: Any, top_ks: Any, top_ps: Any, min_ps: Any, pick: Any) -> tuple[Any, Any, Any]:
-    """Sample each row after top-k, then top-p, then min-p; return tokens, weights and ids as `draw_rows`."""
+    """Sample each row after truncation by top-k, then top-p, then min-p; weights are in falling order.
+
+    Args:
+        probs: Probabilities, [rows, vocab].
+        top_ks: The number of most likely tokens that remain, [rows].
+        top_ps: The share of the remaining probability that top-p keeps, [rows].
+        min_ps: The least probability relative to the most likely token, [rows]; None for no minimum.
+        pick: Samples a token from each row of weights.
+
+    Returns:
+        Tokens [rows, 1], weights [rows, vocab], and the token id of each weight [rows, vocab].
+    """
     falling, ids = probs.sort(dim=-1, descending=True, stable=True)
     rank = torch.arange(probs.shape[-1], device=probs.device)
     falling = falling.masked_fill(rank >= top_ks.view(-1, 1), 0.0)

@@ -48,7 +48,7 @@ class SGLangEngine:
             temporary: True if the folder is removed when the engine is closed.
 
         Raises:
-            Problem: As `ServerHandle.start`.
+            Problem: E0801, E0821 or E0937 if a server does not start.
         """
         self.fleet = Fleet(hosts, settings, scratch_dir)
         self.settings, self._limits = settings, limits
@@ -59,7 +59,11 @@ class SGLangEngine:
         self.read = PrefixCacheStats()
 
     def load_weights(self, state: Weights, version: int) -> None:
-        """Load weights into all servers, as `Engine.load_weights`.
+        """Load new weights into all servers.
+
+        Args:
+            state: The new weights: tensors by their `transformers` names, a folder, or shards of several processes.
+            version: The number of the new weights, which responses have in `weight_versions`.
 
         Raises:
             Problem: E0803 for weights of another model, E0824 if a server refuses them, ProcessDied.
@@ -68,7 +72,7 @@ class SGLangEngine:
         self.fleet.load(state, version)
 
     def release(self) -> None:
-        """Let servers that share devices with a trainer free their memory, as `Engine.release`."""
+        """Let servers that share devices with a trainer free the memory of weights and caches."""
         self._made, self._plan = {}, None
         self.fleet.release()
 
@@ -79,7 +83,13 @@ class SGLangEngine:
         plan: ForcingPlan | None = None,
         on_response: OnResponse | None = None,
     ) -> list[Generation]:
-        """Return responses as `Engine.generate`; a plan's answers are forced as soon as a response has ended.
+        """Return a response for each request, sampled by the servers.
+
+        Args:
+            requests: The prompts with their seeds.
+            sampling: How tokens are sampled.
+            plan: The answers to force as soon as a response has ended, while its server has the response in its cache.
+            on_response: Called in the loop's thread when a response and its planned answers are complete.
 
         Raises:
             Problem: E0807 for an impossible request, E0802 for logits that are not finite, E0824 if a server refuses a
@@ -110,12 +120,22 @@ class SGLangEngine:
         forcing: Sequence[int],
         sampling: TokenSampling,
     ) -> list[list[ForcedTokens]]:
-        """Return answers as `Engine.force`, without new requests for the answers that `generate` forced for its plan.
+        """Return the answers after cuts of responses; answers that `generate` forced for its plan are not forced again.
 
         A response goes to the server that generated it, which may still have its cache.
 
+        Args:
+            requests: The requests of the responses.
+            responses: The responses to cut.
+            cuts: For each response, after how many of its tokens an answer is forced.
+            forcing: The tokens of the forcing text.
+            sampling: How the tokens of answers are sampled.
+
+        Returns:
+            For each response, the answer of each cut, in the order of the cuts.
+
         Raises:
-            Problem: As `generate`.
+            Problem: E0807 for impossible cuts, E0824 if a server refuses a request, ProcessDied if a server died.
         """
         self._limits.check_forced(requests, responses, cuts, forcing, sampling)
         text = tuple(forcing)
@@ -154,7 +174,7 @@ class SGLangEngine:
         Args:
             works: The requests, which are changed in place.
             plan: The answers to force; None for responses without answers.
-            on_response: As for `generate`.
+            on_response: Called when a response and its planned answers are complete; None for no call.
         """
         if all(work.is_done for work in works):
             return

@@ -31,7 +31,7 @@ class Fleet:
                 record of the servers' version.
 
         Raises:
-            Problem: As `ServerHandle.start`.
+            Problem: E0801, E0821 or E0937 if a server does not start.
         """
         self.hosts, self._settings, self._scratch_dir = list(hosts), settings, scratch_dir
         self._shapes = tensor_shapes(settings.model)
@@ -57,7 +57,7 @@ class Fleet:
             version: The number of the new weights.
 
         Raises:
-            Problem: E0803 for tensors of another model, else as `ServerGroupClient.ask`.
+            Problem: E0803 for tensors of another model, E0824 if a server refuses them, ProcessDied if a server died.
         """
         if not isinstance(state, Path):
             weights.require_shapes(state, self._shapes)

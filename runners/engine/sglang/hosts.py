@@ -138,7 +138,14 @@ class RayServer(ServerHandle):
     """A server in a Ray actor, which ends with the actor or its node."""
 
     def __init__(self, settings: Settings, resources: Resources, number: int, log: Path) -> None:
-        """Prepare server `number` of an engine, whose output goes to `log`."""
+        """Prepare a server without creating its actor.
+
+        Args:
+            settings: The settings of the server.
+            resources: The GPUs of the task.
+            number: The index of the server among the engine's servers.
+            log: The file for the server's output.
+        """
         import ray
 
         self.ray: Any = ray
@@ -156,7 +163,7 @@ class RayServer(ServerHandle):
         """Wait until the server is healthy.
 
         Raises:
-            Problem: As `Server.start`; ProcessDied if the actor or its node died.
+            Problem: E0801, E0821 or E0937 if the server does not start; ProcessDied if the actor or its node died.
         """
         try:
             address: Address = self.ray.get(self.starting)
@@ -294,7 +301,7 @@ class CachedServer(Server):
         """Load the task's model into the running server, or start a new process if that fails.
 
         Raises:
-            Problem: As `Server.start`.
+            Problem: E0801, E0821 or E0937 if the server does not start.
         """
         if self.alive and self.address is not None:
             if self._load_model(self.address):

@@ -90,7 +90,12 @@ def draw_by_token() -> None:
         return_filtered_probs: bool = False,
         max_top_k: int | None = None,
     ) -> Any:
-        """Replace SGLang's sampling function: the arguments are SGLang's; return tokens [rows], and weights if asked."""
+        """Replace `top_k_top_p_min_p_sampling_from_probs_torch`, whose parameters SGLang defines.
+
+        Returns:
+            Tokens [rows]; with `return_filtered_probs` also the truncated weights, their token ids [rows, vocab], and the
+            weight of each sampled token [rows].
+        """
 
         def pick(weights: Any, rows: Any) -> Any:
             """Sample a token from the weights [n, vocab] of the batch's `rows`, by their seeds if requests have seeds."""

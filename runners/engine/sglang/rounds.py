@@ -117,7 +117,7 @@ class RequestLoop:
         The first exception cancels all other requests.
 
         Raises:
-            Problem: E0802 and E0824, or as `control.ask`.
+            Problem: E0802 for a log-probability that is not finite, E0824 for a bad answer; ProcessDied if a server died.
         """
         async with asyncio.TaskGroup() as group:
             for number in range(len(self._servers)):
@@ -136,7 +136,13 @@ class RequestLoop:
                 await self._changed.wait()
 
     async def _ask(self, number: int, work: PendingRequest, client: httpx.AsyncClient) -> None:
-        """Get the response and answers of a request from server `number`, report them, and update the counts."""
+        """Get the response and answers of a request, report them, and update the counts of running requests.
+
+        Args:
+            number: The index of the server.
+            work: The request.
+            client: The connection to the server.
+        """
         await _answer(work, client, self._servers[number], self._plan, self._stats)
         assert work.response is not None
         if self._on_response is not None:

@@ -220,7 +220,7 @@ class Server(ServerHandle):
         If another program has taken its port, the server starts again on another port, up to `_MAX_PORTS` times.
 
         Raises:
-            Problem: E0801, E0821 or E0937, as `diagnose`.
+            Problem: E0801 for an architecture that SGLang lacks, E0937 if memory runs out, else E0821.
         """
         for _ in range(_MAX_PORTS):
             if self._launched is None:
@@ -265,7 +265,12 @@ class Server(ServerHandle):
             self._scratch = None
 
     def _launch(self, address: Address, port: int) -> None:
-        """Start the process with a new environment, log and temporary folder, after ending an earlier process."""
+        """Start the process with a new environment, log and temporary folder, after ending an earlier process.
+
+        Args:
+            address: The URL and the key of the server.
+            port: The port of the URL.
+        """
         self.kill()
         self.log.parent.mkdir(parents=True, exist_ok=True)
         # Private, because SGLang writes its settings to the log, with the key.

@@ -70,7 +70,7 @@ def load_from_disk(folder: Path, servers: Sequence[Address], version: int) -> No
         version: The number of the weights.
 
     Raises:
-        Problem: As `ServerGroupClient.ask`.
+        Problem: E0824 if a server refuses the weights; ProcessDied if a server died.
     """
     with ServerGroupClient(servers) as lines:
         message = {"model_path": str(folder.resolve()), "weight_version": str(version)}
@@ -201,7 +201,7 @@ def broadcast(
         scratch_dir: The folder for the rendezvous file, which the servers can read and write.
 
     Raises:
-        Problem: As `ServerGroupClient.ask`; ProcessDied if a bucket does not arrive.
+        Problem: E0824 if a server refuses the weights; ProcessDied if a server died or a bucket does not arrive.
     """
     fetcher, name = BucketPrefetcher(pieces), f"reodsl-{version}"
     assert fetcher.bucket is not None
@@ -362,7 +362,7 @@ def hand_over(
         size: The most bytes of a bucket.
 
     Raises:
-        Problem: As `ServerGroupClient.ask`.
+        Problem: E0824 if a server refuses the weights; ProcessDied if a server died.
     """
     number, rank_in_server = divmod(rank, per_server)
     address = servers.get(number)

@@ -120,7 +120,7 @@ def _compare(tolerance: Fraction, depth: int, gold: str, answer: str) -> Plan:
     """Plan the comparison of an answer, or of a member of an answer, with its reference.
 
     Args:
-        tolerance: As for `judge`.
+        tolerance: The largest accepted distance of a rounded number, relative to the reference.
         depth: The number of enclosing texts of which `gold` and `answer` are members.
         gold: The reference in the spelling of `plain`.
         answer: The answer in the spelling of `plain`.
@@ -152,7 +152,7 @@ def _compare_forms(gold: str, answer: str, tolerance: Fraction, compare: Callabl
     Args:
         gold: The reference.
         answer: The answer.
-        tolerance: As for `judge`.
+        tolerance: The largest accepted distance of a rounded number, relative to the reference.
         compare: Plans the comparison of members of the texts.
     """
     expected, actual = _numbers(gold, answer)
@@ -234,7 +234,12 @@ def expressions(reference: str) -> list[str]:
 
 
 def _expressions(text: str, depth: int) -> list[str]:
-    """Return the formulas in a text for `expressions`; `depth` is the number of enclosing texts."""
+    """Return the formulas in a text that only computer algebra can read; "" among them means an unreadable member.
+
+    Args:
+        text: A reference or a member of a reference, in the spelling of `plain`.
+        depth: The number of enclosing texts of which `text` is a member.
+    """
     if depth > DEEPEST:
         return [text]
     is_known = _reference_number(text) is not None or words.is_words(text) or read_kind(text) is not None

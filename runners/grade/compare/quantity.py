@@ -365,7 +365,12 @@ def read_number(text: str, reference: bool = False) -> MeasuredQuantity | None:
 
 
 def _quantity_in_words(text: str, reference: bool) -> MeasuredQuantity | None:
-    """Return the number that a text is in words, such as `minus three meters`; see `read_number`."""
+    """Return the number, with its unit, that a text is in words, such as `minus three meters`; None for another text.
+
+    Args:
+        text: The text in the spelling of `notation.plain`.
+        reference: True for a reference, which is no number if more words follow the number.
+    """
     if not text[:1].isalpha() and text[:5] != r"\text":
         return None
     words = in_line(text)
@@ -601,7 +606,7 @@ def without_unit(text: str) -> tuple[str, Unit | None, str]:
 
 
 def number_text(value: Fraction, rounded: bool) -> str:
-    """Return a number as LaTeX for computer algebra: decimals if it was rounded, else an integer or a fraction."""
+    """Return a number as LaTeX for computer algebra: decimals if it is `rounded`, else an integer or a fraction."""
     sign = "-" if value < 0 else ""
     if rounded:
         digits, power = f"{float(abs(value)):.15e}".split("e")
