@@ -27,6 +27,7 @@ PARTS = {
     "engine": "engine:measure",
     "gathering": "gathering:measure",
     "lag": "lag:measure",
+    "products": "products:measure",
     "step": "step:measure",
 }
 
@@ -53,6 +54,23 @@ def text(results: dict[str, Any]) -> str:
             f"mean length {row['mean_length']} and {row['peer_mean_length']}; rounds {row['ratios']}",
         )
         for name, row in results["step"].items()
+    ]
+    rows += [
+        (
+            f"share of the core's products in {phase}, {name}",
+            f"{row[f'{phase}_share']:.0%}",
+            f"of {results['products']['peak']} GFLOP/s, the best product of 1024 x 1024 x 1024",
+        )
+        for name, row in results["step"].items()
+        for phase in ("generation", "scoring", "update")
+    ]
+    rows += [
+        (
+            f"products of float32, {name}",
+            f"{row['training'][0]} and {row['training'][1]} GFLOP/s in training",
+            f"by torch's default library and by oneDNN; {row['generation'][0]} and {row['generation'][1]} in generation",
+        )
+        for name, row in results["products"]["shapes"].items()
     ]
     rows += [
         (
@@ -95,10 +113,11 @@ def text(results: dict[str, Any]) -> str:
             f"rounds {lag['ratios']}; seconds {lag['seconds']}",
         ),
     ]
+    machine, chosen = results["machine"], results["products"]["chosen"]
     return f"""# Measured
 
-Made by `make bench` on {results["machine"]["processor"]}, one thread a process, float32, Python
-{results["machine"]["python"]}. Peers ran in turn with ours; figures are medians. Trust ratios before absolute times.
+Made by `make bench` on {machine["processor"]}, one thread a process, float32, Python {machine["python"]}; {chosen}.
+Peers ran in turn with ours; figures are medians. Trust ratios before absolute times.
 
 {markdown(("what", "figure", ""), rows)}
 """

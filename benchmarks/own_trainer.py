@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import torch
@@ -59,6 +59,10 @@ class Trainer:
     learner: Learner
     method: Ppo
     prompt: tuple[int, ...]
+    seconds: dict[str, float] = field(
+        default_factory=lambda: dict.fromkeys(("generation", "scoring", "update"), 0.0)
+    )
+    """Processor seconds of each phase; scoring is no part of a step, and is taken once at the end."""
 
     @staticmethod
     def of(model: Path, prompts: int, rollouts: int, max_tokens: int, fixed: bool) -> Trainer:
@@ -98,15 +102,38 @@ class Trainer:
             prompt=tuple(loaded.tokenizer.encode(PROMPT)),
         )
 
-    def step(self, number: int) -> list[int]:
-        """Take a whole step, from the weights' way into the engine on, and return the lengths of its responses."""
+    def step(self, number: int, is_last: bool = False) -> list[int]:
+        """Take a whole step, from the weights' way into the engine on, and return the lengths of its responses.
+
+        Args:
+            number: The number of the step.
+            is_last: Whether its responses are scored once more after it, as for a reference model.
+        """
         asked = range(self.method.batch.prompts)
         questions = [PromptedQuestion(f"q{number}-{i}", "", "1", "{}", prompt=self.prompt) for i in asked]
+        start = time.process_time()
         self.engine.load_weights(self.learner.model.state_dict(), number)
         step = self.sampler.sample(questions, number)
+        sampled = time.process_time()
         batch = batch_of(score(step, self.method))
+        began = time.process_time()
         update(self.learner, batch, self.method, 1, number)
+        ended = time.process_time()
+        self.seconds["generation"] += sampled - start
+        self.seconds["update"] += ended - began
+        if is_last:
+            self.learner.score(batch, 1.0)
+            self.seconds["scoring"] = time.process_time() - ended
         return [len(one.response.tokens) for one in step.rollouts]
+
+    def rates(self, lengths: Sequence[int], steps: int) -> dict[str, float]:
+        """Return the FLOP/s of each phase in steps whose responses have these lengths; a backward pass is two passes."""
+        sizes = self.learner.sizes
+        assert sizes is not None
+        whole = [len(self.prompt) + length for length in lengths]
+        flops = sum(sizes.forward_flops(length, length**2 / 2) for length in whole)
+        passes = {"generation": 1.0, "scoring": 1 / steps, "update": 3.0}
+        return {phase: passes[phase] * flops / seconds for phase, seconds in self.seconds.items()}
 
 
 def main() -> None:
@@ -115,11 +142,13 @@ def main() -> None:
     torch.set_num_threads(1)
     trainer = Trainer.of(args.model, args.prompts, args.rollouts, args.max_tokens, args.fixed)
     trainer.step(0)
+    trainer.seconds.update(dict.fromkeys(trainer.seconds, 0.0))
     used = time.process_time()
-    lengths = [length for number in range(args.steps) for length in trainer.step(number + 1)]
-    used = time.process_time() - used
+    steps = range(1, args.steps + 1)
+    lengths = [length for number in steps for length in trainer.step(number, number == args.steps)]
+    used = time.process_time() - used - trainer.seconds["scoring"]
     trainer.engine.close()
-    print(line(sum(lengths), used, lengths))
+    print(line(sum(lengths), used, lengths, **trainer.rates(lengths, args.steps)))
 
 
 if __name__ == "__main__":

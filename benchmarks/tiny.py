@@ -64,6 +64,13 @@ def settings(description: str | None) -> argparse.Namespace:
     return parser.parse_args()
 
 
-def line(tokens: float, cpu: float, lengths: Sequence[int]) -> str:
-    """Return the JSON line that `benchmarks.step` reads: tokens and seconds of the steps, mean length of responses."""
-    return json.dumps({"tokens": tokens, "cpu": cpu, "mean_length": sum(lengths) / len(lengths)})
+def line(tokens: float, cpu: float, lengths: Sequence[int], **rates: float) -> str:
+    """Return the JSON line that `benchmarks.step` reads: tokens and seconds of the steps, mean length of responses.
+
+    Args:
+        tokens: Tokens of all responses.
+        cpu: Processor seconds of the steps.
+        lengths: Tokens of each response.
+        **rates: FLOP/s of phases of the steps.
+    """
+    return json.dumps({"tokens": tokens, "cpu": cpu, "mean_length": sum(lengths) / len(lengths), **rates})
