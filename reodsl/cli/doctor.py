@@ -77,13 +77,13 @@ def doctor_command(
     files = spec_files(map(str, specs)) if specs else sorted(_SPECS.rglob("*.reo"))
     measures = measure(store_dir or (files[0].parent if files else Path()))
     registry, parts = _survey_parts()
-    everything = (*_list_core_parts(measures), *parts)
+    all_parts = (*_list_core_parts(measures), *parts)
     fits = [fit(path, registry, measures, Machine(address=address), store_dir) for path in files]
-    ready = all(part.state == "ok" for part in everything if part.needed)
+    ready = all(part.state == "ok" for part in all_parts if part.needed)
     if as_json:
-        print_json(_describe_report(everything, fits, ready))
+        print_json(_describe_report(all_parts, fits, ready))
     else:
-        print_text(_format_report(everything, fits, bool(specs)))
+        print_text(_format_report(all_parts, fits, bool(specs)))
     if not ready or (specs and not all(result.fits for result in fits)):
         raise SystemExit(1)
 

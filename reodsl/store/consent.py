@@ -222,12 +222,12 @@ def _read_package_code(name: str, module: str) -> FunctionCode:
 def _list_python(package: str) -> list[tuple[str, Path]]:
     """Return (relative path, path) of each Python file in a package, sorted; empty for a module outside a package."""
     spec = importlib.util.find_spec(package)
-    folders = [Path(each) for each in (spec.submodule_search_locations if spec is not None else None) or ()]
+    folders = [Path(name) for name in (spec.submodule_search_locations if spec is not None else None) or ()]
     return sorted(
         (file.relative_to(folder).as_posix(), file)
         for folder in folders
         for place, _, names in os.walk(folder)
-        for file in (Path(place) / each for each in names if each.endswith(".py"))
+        for file in (Path(place) / name for name in names if name.endswith(".py"))
     )
 
 

@@ -205,13 +205,13 @@ def leads_out(folder: Path) -> Diagnostic | None:
     real_folder = Path(os.path.realpath(folder))
     blobs = real_folder.parent.parent / "blobs"
     roots = (str(real_folder), *([str(blobs)] if real_folder.parent.name == "snapshots" else []))
-    for subfolder, names in ((folder, (*MODEL_FILES, TEMPLATES)), (folder / TEMPLATES, ("*",))):
+    for subfolder, patterns in ((folder, (*MODEL_FILES, TEMPLATES)), (folder / TEMPLATES, ("*",))):
         try:
-            entries = sorted(_list_entries(subfolder, folder, MOST_ENTRIES), key=lambda each: each.name)
+            entries = sorted(_list_entries(subfolder, folder, MOST_ENTRIES), key=lambda entry: entry.name)
         except OSError:
             continue
         for entry in entries:
-            if not entry.is_symlink() or not any(fnmatchcase(entry.name, each) for each in names):
+            if not entry.is_symlink() or not any(fnmatchcase(entry.name, pattern) for pattern in patterns):
                 continue
             target = os.path.realpath(entry.path)
             if not is_within(target, roots):
@@ -290,15 +290,15 @@ def _insert_content(value: Any, folder: Path) -> Any:
             return content_of(value, folder)
         if (incidental := _INCIDENTAL.get(str(value.get("kind")))) is not None:
             # Stored payloads must still have the form of a served model, as prices are learnt from them.
-            kept = {name: each for name, each in value.items() if name not in incidental}
+            kept = {name: entry for name, entry in value.items() if name not in incidental}
             return {**kept, "address": _NO_ADDRESS}
         contents = {
-            name: each if isinstance(each, _LEAF) else _insert_content(each, folder)
-            for name, each in value.items()
+            name: entry if isinstance(entry, _LEAF) else _insert_content(entry, folder)
+            for name, entry in value.items()
         }
         return contents if any(contents[name] is not value[name] for name in contents) else value
     if isinstance(value, (list, tuple)):
-        items = [_insert_content(each, folder) for each in value]
+        items = [_insert_content(entry, folder) for entry in value]
         return items if any(one is not other for one, other in zip(items, value, strict=True)) else value
     return value
 

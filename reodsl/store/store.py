@@ -325,6 +325,7 @@ class Store:
         )
 
     def _refuse(self, reason: str) -> Exception:
+        """Return E0990 for a result that is not made of plain files."""
         return problem(
             "E0990",
             f"a task's result cannot be stored: {reason}",

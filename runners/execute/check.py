@@ -427,7 +427,7 @@ def _check_prompts(tasks: Iterable[Task], spec: Spec, folder: Path) -> Iterator[
                     wordings.require_room(question)
             except Problem as fault:
                 # Other mistakes in these files are reported by other checks.
-                yield from (question for question in fault.diagnostics if question.code == "E0933")
+                yield from (diagnostic for diagnostic in fault.diagnostics if diagnostic.code == "E0933")
 
 
 def _find_folder(source: ModelSource, folder: Path) -> Path | None:

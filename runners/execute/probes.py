@@ -415,6 +415,7 @@ def _make_remote_probe(
     """
 
     def look() -> tuple[Any, ...]:
+        """Return the node's version of reodsl, its findings, and its time."""
         # Ray pickles a nested function completely, so that it runs on nodes where this file differs or is missing.
         try:
             from reodsl import __version__ as installed

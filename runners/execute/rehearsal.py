@@ -69,11 +69,11 @@ def _note_placement(order: Order, notes: Path) -> None:
     node_ids = [node_id]
     if group is not None:
         table = placement_group_table(group)["bundles_to_node_id"]
-        node_ids = [table[node_id_of_bundle] for node_id_of_bundle in sorted(table)]
+        node_ids = [table[index] for index in sorted(table)]
     names = {node["NodeID"]: name_node(node) for node in ray.nodes()}
     places = [
-        {"role": bundle.role, "gpus": bundle.gpus, "node": names.get(node_id_of_bundle, node_id_of_bundle)}
-        for bundle, node_id_of_bundle in zip(task_bundles, node_ids, strict=False)
+        {"role": bundle.role, "gpus": bundle.gpus, "node": names.get(bundle_node, bundle_node)}
+        for bundle, bundle_node in zip(task_bundles, node_ids, strict=False)
     ]
     note(notes, "placed", task=order.task.id, number=node_id, places=places)
 

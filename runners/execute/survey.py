@@ -84,12 +84,14 @@ def _find_torch() -> MachinePart:
 
 
 def _find_package(name: str) -> MachinePart:
+    """Return the version of a package, or that it is missing."""
     if importlib.util.find_spec(name.replace("-", "_")) is None:
         return MachinePart(name, "missing", "not installed", _INSTALL)
     return MachinePart(name, "ok", _version(name))
 
 
 def _find_ray() -> MachinePart:
+    """Return Ray's version and the address in RAY_ADDRESS, or that Ray is missing."""
     if importlib.util.find_spec("ray") is None:
         return MachinePart("ray", "missing", "not installed; `--local` runs without it", _INSTALL)
     address = os.environ.get("RAY_ADDRESS")
@@ -163,6 +165,7 @@ def _run_code(python: Path, code: str) -> Any:
 
 
 def _version(name: str) -> str:
+    """Return the version of an installed package, or `of unknown version`."""
     try:
         return metadata.version(name)
     except metadata.PackageNotFoundError:

@@ -365,15 +365,21 @@ class UserFunction:
             )
         return "correct the line; a model may write any text, also an empty one"
 
-    def _explain_timeout(self, count: int, line: int | None = None, inside: str = "") -> Problem:
-        """Return E0744 for a batch of `count` rows that took too long, with the line that was running, if it is known."""
+    def _explain_timeout(self, count: int, line: int | None = None, package_file: str = "") -> Problem:
+        """Return E0744 for a batch that took too long.
+
+        Args:
+            count: Number of rows in the batch.
+            line: Number of the line that was running, or None if it is not known.
+            package_file: File of the function's package that has the line; empty for the function's own file.
+        """
         return problem_at(
             self.code,
             f"it took more than its {self.seconds:g} s of processor time{_format_share(count)}",
             line,
             f'end its loops, or allow more: `python("{self.code.name}", {"y, " if self._role == "reward" else ""}'
             f"batch: {max(1, self.batch // 2)}, seconds: {2 * self.seconds:g} seconds)`",
-            inside,
+            package_file,
         )
 
     def _explain_end(self, count: int, code: int | None = None) -> Problem:
