@@ -137,7 +137,15 @@ def _find_side(
 def _compile_side(
     text: str, sets: tuple[str, ...], amends: tuple[str, ...], target: str | None, store_dir: Path | None
 ) -> Side:
-    """Compile a spec file with the changes of `--set` and `--amend` into a side of the comparison."""
+    """Compile a spec file with changes into a side of the comparison.
+
+    Args:
+        text: Path of the spec file, or `-` for standard input.
+        sets: Texts `PARAM=VALUE` of `--set`.
+        amends: Texts `SETTING=VALUE` of `--amend`.
+        target: Name of the study or experiment to use, or None if the spec declares only one.
+        store_dir: Folder of the store, or None for the store beside the spec.
+    """
     ready = prepare(text, sets, amends, target, store_dir)
     changes = _format_changes(ready.spec)
     label = f"{text} with {changes}" if changes else text

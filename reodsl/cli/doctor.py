@@ -117,7 +117,7 @@ def _probe_nodes(store: Path, address: str | None, as_json: bool) -> None:
 def _survey_parts() -> tuple[Registry | None, Sequence[MachinePart]]:
     """Return the registry of runners and the machine parts that it finds.
 
-    If no registry can be loaded, it is None, and the only part is a missing one, `runners`, with the reason.
+    If no registry can be loaded, the registry is None, and the only part is `runners`, missing, with the reason.
     """
     try:
         registry = load_registry()
@@ -300,7 +300,13 @@ def fit(
 
 
 def _without_questions(graph: Graph, store: Store, folder: Path) -> tuple[Task, ...]:
-    """Return the tasks of a graph without data tasks whose questions are in the store and up to date."""
+    """Return the tasks of a graph without data tasks whose questions are in the store and up to date.
+
+    Args:
+        graph: Tasks of a spec.
+        store: The store.
+        folder: The spec's folder, where relative paths of data start.
+    """
     if not store.root.is_dir():
         return graph.tasks
     keys = Keys(store, folder)

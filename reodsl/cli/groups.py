@@ -280,7 +280,13 @@ def _origin(split: Split) -> str:
 
 
 def _repeat_single(option: str, values: list[Any], size: int) -> list[Any]:
-    """Return a list of `size` values, one for each response; a single value is repeated."""
+    """Return a list of `size` values, one for each response; a single value is repeated.
+
+    Args:
+        option: Name of the option with the values, for the error message.
+        values: The values; E0123 if there are neither `size` values nor one.
+        size: Number of responses.
+    """
     if len(values) not in (1, size):
         raise _refuse(
             f"{option} has {len(values)} values for {size} responses",

@@ -184,7 +184,11 @@ def _read_progress(ready: Ready, item: Item) -> dict[str, Any] | None:
 
 
 def _format_progress(running: dict[str, Any]) -> str:
-    """Return a line such as `it is at step 13 of 40, reward 0.94` from what `_read_progress` returns."""
+    """Return how far a run is with a task as a line such as `it is at step 13 of 40, reward 0.94`.
+
+    Args:
+        running: Facts from `_read_progress`: step, number of steps, metrics, and whether a run is going.
+    """
     step = "no step yet" if running["step"] is None else f"step {running['step']}"
     if running["steps"]:
         step += f" of {running['steps']}"
@@ -193,7 +197,13 @@ def _format_progress(running: dict[str, Any]) -> str:
 
 
 def _format_item(ready: Ready, plan: Plan, item: Item) -> str:
-    """Return the explanation of a task's verdict as text: the reason, what changed, the tasks it reads, its readers."""
+    """Return the explanation of a task's verdict as text: the reason, what changed, the tasks it reads, its readers.
+
+    Args:
+        ready: The compiled spec with its store and graph.
+        plan: The plan, with the verdicts on the other tasks.
+        item: The task in the plan.
+    """
     verdicts = {other.task.id: other.verdict for other in plan.items}
     running = _read_progress(ready, item)
     reason = "it is running now" if running is not None and running["going"] else _format_reason(ready, item)

@@ -267,7 +267,14 @@ def _print_table(folder: Path) -> None:
 
 
 def _describe_outcome(ready: Ready, plan: Plan, outcome: RunOutcome, doubts: Doubts) -> dict[str, Any]:
-    """Return the outcome of a run as JSON data: each task with its status and key, the report, verdict and diagnostics."""
+    """Return the outcome of a run as JSON data: each task with its status and key, the report, verdict and diagnostics.
+
+    Args:
+        ready: The compiled spec with its store and graph.
+        plan: The plan that was run.
+        outcome: Results, failures and report of the run.
+        doubts: Doubts about the results, which are among the diagnostics.
+    """
     from reodsl.report.verdict_words import read_verdict
 
     results, page = outcome.results, outcome.page
@@ -396,5 +403,10 @@ class Doubts:
         ]
 
     def rest(self, results: RunResults, page: Path) -> list[Diagnostic]:
-        """Return the doubts about a finished run that were not shown yet; arguments as of `all`."""
+        """Return the doubts about a finished run that were not shown yet.
+
+        Args:
+            results: Keys of the results by task.
+            page: The report's page, whose folder has tables that doubts are found in.
+        """
         return [diagnostic for diagnostic in self.all(results, page) if diagnostic not in self.shown]

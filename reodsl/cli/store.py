@@ -119,7 +119,7 @@ def _list_going(store: Store, record: RunRecord | None) -> list[dict[str, Any]]:
 
 
 def _format_going(task: dict[str, Any]) -> str:
-    """Return a running task of `_list_going` as a line such as `at  vanilla.train.s1  13/40  reward 0.94`."""
+    """Return a running task, given as JSON data, as a line such as `at  vanilla.train.s1  13/40  reward 0.94`."""
     steps = "" if task["step"] is None else str(task["step"]) + (f"/{task['steps']}" if task["steps"] else "")
     steps = steps or ("waiting" if task["waiting"] else "")
     return "  ".join(filter(None, ["at", task["task"], steps, *named_numbers(task["numbers"])]))

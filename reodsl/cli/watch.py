@@ -111,8 +111,12 @@ class Board:
 def draw(board: Board, console: Console) -> Group:
     """Return a heading and the running tasks as text for the terminal.
 
-    Each task has a line. If any line is wider than the terminal, or there are more tasks than lines, each task has
-    three lines, and tasks beyond the height of the terminal are only counted.
+    Each task has a line. If a line is too wide, or there are more tasks than lines, each task has three lines, and tasks
+    beyond the height of the terminal are only counted.
+
+    Args:
+        board: The running tasks.
+        console: The terminal, whose width and height count.
     """
     from rich.columns import Columns
     from rich.console import Group
@@ -170,7 +174,13 @@ class Display:
     """
 
     def __init__(self, board: Board, console: Console, live: bool) -> None:
-        """Prepare a display, and show nothing yet; `live` says whether it draws a live table."""
+        """Prepare a display, and show nothing yet.
+
+        Args:
+            board: The running tasks.
+            console: The terminal or pipe that the display writes to.
+            live: Whether to draw a live table, which needs a terminal.
+        """
         from rich.live import Live
 
         self.board, self.console = board, console

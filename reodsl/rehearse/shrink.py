@@ -282,7 +282,7 @@ class _Shrinker:
         return {}
 
     def _shrink_cluster(self, cluster: Cluster | None) -> Cluster | None:
-        """Return the cluster of a rehearsal: None on this machine, else the spec's, or a small one of the same placement."""
+        """Return the cluster of a rehearsal: None on this machine, else the spec's cluster, or a small cluster like it."""
         if cluster is None or self.engine is not None:
             return None
         cluster = self.chosen.get(cluster, cluster)

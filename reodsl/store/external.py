@@ -226,7 +226,7 @@ def leads_out(folder: Path) -> Diagnostic | None:
 
 
 def _list_files(root: Path, is_wanted: Callable[[str], bool], max_depth: int = 1) -> Iterator[Path]:
-    """Yield the files below a folder that are wanted; linked folders are followed, and hidden ones are not.
+    """Yield the files below a folder that are wanted; linked folders are followed, and hidden folders are skipped.
 
     Args:
         root: The folder.
@@ -365,7 +365,13 @@ def absent(task: Task, folder: Path) -> tuple[str, ...]:
 
 
 def _is_here(source: Mapping[str, Any], folder: Path, hub_kind: str) -> bool:
-    """Return whether a source is on this machine; parameters as of `_pin`."""
+    """Return whether a source of data or weights is on this machine.
+
+    Args:
+        source: The source as in a payload, with its `kind`.
+        folder: The spec's folder, where relative paths start.
+        hub_kind: Kind of a hub's repository: `models`, `datasets`, or empty for a source that is on no hub.
+    """
     match source["kind"]:
         case "file" | "folder" | "results":
             return os.path.lexists(folder / source["path"])
@@ -451,7 +457,10 @@ def hub_commits(payload: Mapping[str, Any]) -> dict[str, str]:
 def hub_revision(hub_kind: str, repo: str, revision: str | None) -> str | None:
     """Return the commit of a revision in the hub's local cache, or the revision itself if the cache lacks it.
 
-    Parameters are as of `hub_snapshot`.
+    Args:
+        hub_kind: `models` or `datasets`.
+        repo: Name of the repository, such as `Qwen/Qwen3-4B`.
+        revision: Commit, branch or tag; None for the branch `main`.
     """
     snapshot = hub_snapshot(hub_kind, repo, revision)
     return snapshot.name if snapshot else revision

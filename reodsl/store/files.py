@@ -366,7 +366,13 @@ def replacing(path: Path, durable: bool = True) -> Iterator[Path]:
 
 
 def write_atomic(path: Path, data: bytes | Iterable[bytes], durable: bool = True) -> None:
-    """Replace the content of a file in one step by `data`, whole or in pieces; `durable` is as of `replacing`."""
+    """Replace the content of a file in one step, so that readers see either the old or the new content.
+
+    Args:
+        path: The file.
+        data: The new content, or pieces of it.
+        durable: Whether to wait until the file is on the disk; otherwise a power cut may lose it.
+    """
     with replacing(path, durable) as temporary, temporary.open("wb") as file:
         file.writelines((data,) if isinstance(data, bytes) else data)
 

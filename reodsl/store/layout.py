@@ -188,7 +188,13 @@ def _list_arm_files(role: str, result: Path, start: Path | None) -> Iterator[_Re
 
 
 def _list_folder_files(source: Path, folder: Path, copy: bool = False) -> Iterator[_ResultFile]:
-    """Yield all files of the result in the folder `source`, to be copied or linked into `folder` of a run's folder."""
+    """Yield all files of a result, with their paths in a run's folder.
+
+    Args:
+        source: Folder of the result.
+        folder: Folder for the files, relative to the run's folder.
+        copy: Whether the files will be copied instead of linked.
+    """
     for path in sorted(source.rglob("*")):
         name = path.relative_to(source)
         if path.is_file() and name.as_posix() not in (MATERIAL, MANIFEST):
@@ -197,6 +203,11 @@ def _list_folder_files(source: Path, folder: Path, copy: bool = False) -> Iterat
 
 def _write_files(files: list[_ResultFile], store: Store, out: Path) -> None:
     """Copy or link files into a run's folder, each in one step.
+
+    Args:
+        files: The files.
+        store: The store, whose lock `layout` is held meanwhile.
+        out: The run's folder.
 
     Raises:
         Problem: E0118, before anything is written, if the folder or a file in it was not written by runs.

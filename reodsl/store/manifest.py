@@ -144,7 +144,7 @@ def labels(kind: Kind, result: Path, arms: Mapping[str, Path]) -> dict[str, str]
 def arm_labels(
     kind: Kind, result: Path, evaluations: Mapping[tuple[str, int | None], Path]
 ) -> dict[str, str]:
-    """Return what `labels` returns for a result that is made of evaluations with several seeds.
+    """Return the present names of the arms in a result that is made of evaluations with several seeds.
 
     Args:
         kind: Kind of the task that made the result.

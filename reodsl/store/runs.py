@@ -172,7 +172,7 @@ def save(store: Store, record: RunRecord) -> None:
 
 
 def end(store: Store, record: RunRecord, status: Status) -> None:
-    """Write the end of a run into its record, and release its lock."""
+    """Write the end of a run with its status and the present time into its record, and release its lock."""
     record.status = status
     record.ended = datetime.now(UTC).isoformat(timespec="seconds")
     try:
@@ -482,8 +482,8 @@ def select(store: Store, record: RunRecord, selector: str | None) -> dict[str, s
 def _lower_spec(store: Store, record: RunRecord) -> Graph:
     """Return the graph of a run's spec, with each task after its inputs; an empty graph if the spec is missing.
 
-    The keys in manifests do not give this graph: if two inputs have the same content, a manifest may have the key of the
-    other one.
+    Manifests do not give this graph: if two results have the same content, the manifest of a task that reads the first
+    may have the key of the second.
     """
     spec = spec_of(store, record)
     return lower(spec) if spec is not None else Graph(())

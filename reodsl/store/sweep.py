@@ -89,7 +89,13 @@ def sweep(store: Store, items: tuple[Garbage, ...]) -> int:
 
 
 def _is_accepted_for(store: Store, key: str, needed: set[str]) -> bool:
-    """Return whether a person accepted a needed result as the result of `key`, which the next run then uses."""
+    """Return whether a person accepted a needed result as the result of `key`, which the next run then uses.
+
+    Args:
+        store: The store.
+        key: Key of the result that may be garbage.
+        needed: Keys of the results that kept runs need.
+    """
     manifest = store.get(key)
     return manifest is not None and any(item.result in needed for item in acceptances(manifest))
 
@@ -140,10 +146,15 @@ def _read_status(path: Path) -> os.stat_result | None:
 
 
 def _select_kept(store: Store, runs: tuple[RunRecord, ...], keep: int) -> tuple[RunRecord, ...]:
-    """Return the runs whose results are kept: the last `keep` finished runs of each study, later runs, and going runs.
+    """Return the runs whose results are kept: the last finished runs of each study, later runs, and runs that are going.
 
     An unfinished run has recorded only its results so far. The finished run before it has recorded further results that
     the unfinished run will reuse.
+
+    Args:
+        store: The store.
+        runs: Records of all runs, oldest first.
+        keep: Number of finished runs of each study to keep.
     """
     retained: list[RunRecord] = []
     finished: dict[str, int] = {}

@@ -223,12 +223,15 @@ def matching(evaluation: Evaluation, filter_: Filter) -> Rows:
 
 @lru_cache(maxsize=64)
 def _find_matches(samples: tuple[Path, ...], forced: tuple[Path, ...], filter_: Filter) -> Rows:
-    """Return what `matching` returns, and keep it in memory, since pages of the same list follow each other.
+    """Return the rows of responses that fit a filter, and cache them, since a user pages through the same list.
 
     Args:
         samples: Tables of responses.
         forced: Tables of forced answers.
         filter_: Conditions.
+
+    Returns:
+        Row numbers in ascending order, [responses that fit].
     """
     values = {name: getattr(filter_, name) for name in _CONDITIONS}
     conditions = [_CONDITIONS[name](value) for name, value in values.items() if value is not None]
@@ -266,7 +269,16 @@ def _join(samples: tuple[Path, ...], other: pl.LazyFrame) -> pl.DataFrame:
 
 
 def _read_beside(samples: tuple[Path, ...], other: tuple[Path, ...], column: str) -> pl.Series:
-    """Return a column of another arm's responses to the same questions, in the order of `samples`; null if missing."""
+    """Return a column of an arm's responses in the order of another arm's responses to the same questions.
+
+    Args:
+        samples: Tables of responses that give the order.
+        other: Tables of responses with the column.
+        column: Name of the column.
+
+    Returns:
+        A value for each response in `samples`; null if the other arm has no such response.
+    """
     if _are_alike(samples, other):
         return _scan(other).select(column).collect(engine="streaming")[column]
     return _join(samples, _scan(other).select(*KEYS, column))[column]
@@ -329,6 +341,11 @@ def _rows_match(samples: tuple[Path, ...], forced: tuple[Path, ...], budgets: in
     """Return whether forced answers are a row for each response and budget, in the order of responses and budgets.
 
     Three samples of rows are checked: at the beginning, in the middle and at the end.
+
+    Args:
+        samples: Tables of responses.
+        forced: Tables of forced answers.
+        budgets: Number of budgets.
     """
     count = _count(samples)
     if _count(forced) != count * budgets:

@@ -392,6 +392,11 @@ def _check_prompts(tasks: Iterable[Task], spec: Spec, folder: Path) -> Iterator[
     """Yield E0933 for wordings that make prompts too long, if the questions and the tokenizer are on this machine.
 
     A stage with a selective wording is not checked here, since the wording's condition may read responses.
+
+    Args:
+        tasks: Tasks that are about to run; without a training nothing is checked.
+        spec: Spec of the tasks.
+        folder: The spec's folder, where relative paths start.
     """
     trained_arms = {task.arm for task in tasks if task.kind == "train"}
     if not trained_arms or importlib.util.find_spec("polars") is None:

@@ -183,7 +183,13 @@ def _perform_locked(order: Order, store: Store, progress: Callable[[Progress], N
 
 
 def _explain_unexpected(order: Order, store: Store, caught: Exception) -> Diagnostic:
-    """Return E0990 for an unexpected exception of a task, and write its traceback into the store's folder `errors`."""
+    """Return E0990 for an unexpected exception of a task, and write its traceback into the store's folder `errors`.
+
+    Args:
+        order: Order of the task.
+        store: The store.
+        caught: The exception.
+    """
     path = store.root / "errors" / f"{order.key}.txt"
     try:
         write_atomic(path, "".join(traceback.format_exception(caught)).encode())

@@ -338,7 +338,13 @@ def probe(site: Site, names: frozenset[str]) -> tuple[MachinePart, ...]:
 
 
 def _run_probe(row: Probe, site: Site, results: dict[str, MachinePart]) -> None:
-    """Run a probe, and store its finding or failure in `results` under the name of the probe."""
+    """Run a probe on a node, and store what it finds.
+
+    Args:
+        row: The probe.
+        site: The node.
+        results: Findings by the name of the probe; the probe's finding or failure is added.
+    """
     try:
         results[row.name] = MachinePart(row.name, "ok", row.look(site), needed=row.needed)
     except Exception as lack:  # Any failure of a probe must leave the other findings.

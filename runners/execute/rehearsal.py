@@ -48,7 +48,7 @@ def declare_node(node: RayNode, session: ExitStack) -> None:
 
 
 def perform_and_note(order: Order) -> Outcome:
-    """Run an order in a Ray worker as `perform_order` does, after noting the placement of an order that reserves GPUs."""
+    """Run an order in a Ray worker, after noting the nodes and GPUs of an order that reserves GPUs."""
     if order.resources.notes is not None:
         _note_placement(order, order.resources.notes)
     return perform_order(order)

@@ -233,7 +233,7 @@ class UserFunction:
             Advantages by question, response and section, in the form of the rewards.
 
         Raises:
-            Problem: as `call` does.
+            Problem: E0744 if the function fails or returns a wrong value, E0742 or E0741 if no process can run.
         """
         values: list[list[list[float]]] = self._call_batches(rows, _is_table)
         for table, row in zip(values, rows, strict=True):
@@ -252,7 +252,7 @@ class UserFunction:
             Fields of each question; `meta` is JSON text, or empty.
 
         Raises:
-            Problem: as `call` does.
+            Problem: E0744 if the function fails or returns a wrong value, E0742 or E0741 if no process can run.
         """
         return self._call_batches([{"seed": seed, "draw": draw} for draw in draws], _is_question)
 

@@ -276,7 +276,14 @@ def _read_jsonl(path: Path) -> Iterator[Row]:
 
 
 def _make_record(value: Any, where: str, path: Path, head: Any = None) -> Mapping[str, Any]:
-    """Return a row with the file's header and benchmark as the fields `head` and `file`; E0436 if it is no record."""
+    """Return a row with two further fields: `head`, the file's header, and `file`, the benchmark in the file's name.
+
+    Args:
+        value: The row; E0436 if it is no record of fields.
+        where: Place of the row, for the error message.
+        path: The file.
+        head: The file's header, or None.
+    """
     if not isinstance(value, Mapping):
         raise unreadable(where, "this row is no record of fields", "write a record in each row")
     return {"head": head, "file": benchmark_of(path.stem), **value}

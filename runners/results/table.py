@@ -191,7 +191,14 @@ def _find_form(row: Mapping[str, Any], where: str, order: ResultFiles) -> Result
 def _read_row(
     form: ResultForm, row: Mapping[str, Any], where: str, order: ResultFiles
 ) -> Iterator[dict[str, Any]]:
-    """Yield the responses of a row as `_unroll` does, and turn any error into E0436."""
+    """Yield the responses of a row of a result file, and turn any error into E0436.
+
+    Args:
+        form: Form of the file.
+        row: The row.
+        where: Place of the row, for messages.
+        order: The import.
+    """
     try:
         yield from _unroll(form, row, where, order)
     except (TypeError, ValueError, RecursionError) as why:
