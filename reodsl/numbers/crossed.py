@@ -85,7 +85,7 @@ class Spread:
         return tuple(both)
 
     def moderated(self, typical: float | None) -> Spread:
-        """Return this spread with the variance between seeds drawn towards a typical variance.
+        """Return this spread with the variance between seeds shrunk towards a typical variance.
 
         Args:
             typical: The typical variance over seeds of the study's differences; None leaves the spread unchanged.
@@ -147,10 +147,10 @@ def spread_of(cells: Mapping[str, Floats]) -> Spread | None:
     if any(c.shape[1] < 2 for c in cells.values()):
         return None
     share = 1 / len(cells) ** 2
-    parts = [
+    variances = [
         (share * float(np.mean(c, axis=0).var(ddof=1)) / c.shape[1], c.shape[1] - 1) for c in cells.values()
     ]
-    (questions, question_df) = sum_variances(parts)
+    (questions, question_df) = sum_variances(variances)
     seeds = len(next(iter(cells.values())))
     if seeds < 2:
         return Spread(questions, question_df)
@@ -280,9 +280,10 @@ def group_questions(benchmark: str, questions: int) -> Ints:
 def crossfit(benchmark: str, sums: Floats, sizes: Floats, weights: Floats) -> CrossFit:
     """Return the area under the cross-fitted frontier of some arms on a benchmark.
 
-    For each half of the groups and each fold of the seeds, the other half and the other folds choose the best arm at
-    each budget, and the scores of that arm in this half and fold count. Every score is used once in each halving.
-    With one seed, choice and estimate share the seed; with one group, nothing is halved.
+    Groups are halved at random `NUM_HALVINGS` times, and seeds are divided into folds. For each half and fold, the
+    other half and the other folds choose the best arm at each budget, and the scores of that arm in this half and
+    fold count. Every score is used once in each halving. With one seed, choice and estimate share the seed; with one
+    group, nothing is halved.
 
     Args:
         benchmark: Name of the benchmark, which seeds the halvings.
@@ -295,32 +296,32 @@ def crossfit(benchmark: str, sums: Floats, sizes: Floats, weights: Floats) -> Cr
     _, seeds, groups, _ = sums.shape
     parts = min(seeds, MAX_SEED_PARTS)
     cells, without = np.zeros((seeds, groups)), np.zeros(groups)
-    every = np.arange(groups)
-    for number in range(NUM_HALVINGS):
+    indices = np.arange(groups)
+    for halving in range(NUM_HALVINGS):
         half = np.empty(groups, dtype=np.int64)
-        half[shuffle_positions(f"halves\0{benchmark}\0{number}", groups)] = every % 2
+        half[shuffle_positions(f"halves\0{benchmark}\0{halving}", groups)] = indices % 2
         fold = np.empty(seeds, dtype=np.int64)
-        fold[shuffle_positions(f"parts\0{benchmark}\0{number}", seeds)] = np.arange(seeds) % parts
+        fold[shuffle_positions(f"parts\0{benchmark}\0{halving}", seeds)] = np.arange(seeds) % parts
         for k in range(parts):
-            judged = sums[:, fold == k]
-            summed = judged.sum(axis=1)
+            fold_scores = sums[:, fold == k]
+            summed = fold_scores.sum(axis=1)
             choosing = sums[:, fold != k].sum(axis=1) if parts > 1 else summed
-            both = [sum_half(choosing, half, side) for side in (0, 1)]
+            half_scores = [sum_half(choosing, half, side) for side in (0, 1)]
             if groups == 1:
-                both = [both[0], both[0]]
-            chosen = np.stack([scores.argmax(axis=0) for scores in (both[1], both[0])])
-            cells[fold == k] += area(judged, chosen[half][None], weights)
+                half_scores = [half_scores[0], half_scores[0]]
+            chosen = np.stack([scores.argmax(axis=0) for scores in (half_scores[1], half_scores[0])])
+            cells[fold == k] += area(fold_scores, chosen[half][None], weights)
             valued = area(summed, chosen[half], weights)
             halves = np.array([valued[half == side].sum() for side in (0, 1)])
             # Leaving out a group changes the choice for the other half only; its own half loses just its scores.
-            less = np.stack(both)[half].swapaxes(0, 1) - choosing
+            reduced = np.stack(half_scores)[half].swapaxes(0, 1) - choosing
             other_half = np.stack([sum_half(summed, half, side) for side in (0, 1)])[1 - half].swapaxes(0, 1)
-            without += halves[half] - valued + area(other_half, less.argmax(axis=0), weights)
-    everything = sizes.sum() * seeds * NUM_HALVINGS
+            without += halves[half] - valued + area(other_half, reduced.argmax(axis=0), weights)
+    weight_sum = sizes.sum() * seeds * NUM_HALVINGS
     return CrossFit(
-        float(cells.sum() / everything),
+        float(cells.sum() / weight_sum),
         cells / (sizes * NUM_HALVINGS),
-        without / np.maximum(everything - sizes * seeds * NUM_HALVINGS, 1),
+        without / np.maximum(weight_sum - sizes * seeds * NUM_HALVINGS, 1),
     )
 
 

@@ -167,6 +167,9 @@ def common_of(folders: Mapping[tuple[str, int | None], Path]) -> dict[frozenset[
 
     Args:
         folders: Folders of evaluations, by arm and seed.
+
+    Returns:
+        Counts by the set of the two names.
     """
     import polars as pl
 

@@ -101,7 +101,7 @@ def _ask_drawer(lines: bytes, *arguments: str) -> bytes:
             "E0985",
             f"charts cannot be drawn: the process that draws them ended with {cause}",
             notes=[words[-1][:500]] if words else [],
-            help="give it more memory where the system ended it, and run again, which draws the report alone",
+            help="if the system ended it, give it more memory; then run again, which draws only the report",
         )
     return process.stdout
 
@@ -121,9 +121,9 @@ def require_space() -> None:
     if soft != resource.RLIM_INFINITY:
         raise problem(
             "E0985",
-            f"charts cannot be drawn where a process may have {soft >> 20:,} MiB of address space",
+            f"charts cannot be drawn under a limit of {soft >> 20:,} MiB of address space",
             notes=[
-                "V8, which draws them, reserves far more than it uses, and ends the process under any limit"
+                "V8, which draws charts, reserves far more than it uses, and ends the process under any limit"
             ],
-            help="lift the limit and run again, which draws the report alone: ulimit -v unlimited",
+            help="lift the limit (`ulimit -v unlimited`) and run again, which draws only the report",
         )

@@ -68,7 +68,7 @@ class ArmSplits:
 
 
 def list_schedules(material: Material) -> list[ArmSplits]:
-    """Return the budgets of each arm that trained with dense rewards, and of each seed if seeds differ."""
+    """Return the budgets at which each arm's dense reward splits responses, for each seed if seeds differ."""
     rows: list[ArmSplits] = []
     for arm in material.study.arms:
         reward = _reward(arm)

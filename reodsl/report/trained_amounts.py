@@ -93,7 +93,7 @@ def section(material: Material) -> list[Child]:
         f" may come from this and not from the method.{reason}"
     )
     seeds_note = " Means over seeds." if len(material.seeds) > 1 else ""
-    words = f"How much each arm learned from rewards, and how many tokens its responses had.{seeds_note}"
+    words = f"How much each arm trained by RL, and how many tokens its responses had.{seeds_note}"
     body = [
         tag(
             "tr",
@@ -141,7 +141,7 @@ def data_section(material: Material) -> list[Child]:
         )
         for row in rows.to_dicts()
     ]
-    heads = ("decided by", "of", "lost", "lost (%)", "trained on", *(("left out",) if drops else ()))
+    heads = ("excluded by", "total", "lost", "lost (%)", "trained on", *(("left out",) if drops else ()))
     head = tag("tr", tag("th", "arm", class_="name"), [tag("th", name) for name in heads], class_="only")
     return [tag("h3", "Left out of training"), tag("p", words, class_="about"), data_table(head, body)]
 
