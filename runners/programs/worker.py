@@ -165,7 +165,7 @@ def exchange(fork: SandboxedFork, input_bytes: bytes) -> bytes:
 
 
 def answer_request(sandbox: Sandbox, request: dict[str, Any]) -> dict[str, object]:
-    """Run the program of a request in a fork, and return the reply."""
+    """Run the program of a request in a fork of this process, and return the reply that the module describes."""
     program, seconds = str(request["program"]), float(request["seconds"])
     if "input" in request:
         fork = sandbox.start(lambda: run_program(program), seconds)

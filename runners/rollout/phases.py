@@ -119,10 +119,9 @@ def draw_cut(
     shares: Sequence[float],
     group_size: int,
 ) -> list[Generation]:
-    """Sample responses, and further responses that continue them from cuts.
+    """Sample uncut responses, and continue each of them from a cut at each share of its length.
 
-    For each share, the responses of a question are cut at this share of their length, at least one token. The text that
-    ends thinking is inserted, and the model writes a solution.
+    At a cut, after at least one token, the text that ends thinking is inserted, and the model writes a solution.
 
     Args:
         engine: The engine.

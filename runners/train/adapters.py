@@ -22,7 +22,7 @@ MATRICES = {
     "attention": ("self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj", "self_attn.o_proj"),
     "mlp": ("mlp.gate_proj", "mlp.up_proj", "mlp.down_proj"),
 }
-"""The matrices of a layer, by what `lora.layers` calls them."""
+"""The matrices of a decoder layer by a value of `lora.layers`."""
 LORA_PARAMETERS = ("lora_A", "lora_B")
 
 

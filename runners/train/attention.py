@@ -26,7 +26,7 @@ from transformers import AttentionInterface
 
 ATTENTION_NAME = "reodsl_packed"
 MODELS = frozenset(("llama", "mistral", "mixtral", "qwen2", "qwen2_moe", "qwen3", "qwen3_moe", "smollm3"))
-"""Models whose attention is plain: causal, in a window at most, without sinks, biases or caps on scores."""
+"""Types of models with causal attention, perhaps in a sliding window, without sinks, biases or caps on scores."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -34,7 +34,7 @@ class Crew:
         return getattr(self, method)(*arguments, **rank_zero_arguments)
 
     def serve(self) -> None:
-        """Run the methods that rank 0 calls on this rank, until rank 0 calls `release`."""
+        """Run the methods that rank 0 calls, on this rank, until rank 0 calls `release`."""
         call: tuple[str, tuple[Any, ...]] | None
         while call := self.ranks.broadcast(None):
             getattr(self, call[0])(*call[1])

@@ -286,7 +286,9 @@ def token_divergences(
     p is softmax(hidden @ weight.T / temperature); q is computed in the same way. If the two vocabularies have different
     padding, the tokens that both have are compared. With the mixture m = beta q + (1 - beta) p the forms are
 
-    - `reverse`: KL(p || q). - `forward`: KL(q || p). - `jsd`: beta KL(q || m) + (1 - beta) KL(p || m).
+    - `reverse`: KL(p || q).
+    - `forward`: KL(q || p).
+    - `jsd`: beta KL(q || m) + (1 - beta) KL(p || m).
 
     For `TopkDistributions` the divergence is over k + 1 outcomes: the k tokens, and all other tokens together. It is at
     most the divergence over the vocabulary, and 0 if p and q agree on each of the k tokens.

@@ -47,11 +47,13 @@ def policy_loss(
     The weights w contain the factor of the mean over a minibatch (`token_weights`), so that the losses of micro-batches
     of any size add up. The forms of `form.clip` are
 
-    - `two_sided`: `-sum w min(r A, clip(r, 1 - low, 1 + high) A)`. - `dual`: `two_sided`, but for A < 0 a token's loss
-    is at most `-w cap A`. - `weight`: `-sum w c A logprobs`, where c is the clipped ratio, without a gradient. -
-    `factors`: `-sum w r A`, where r is the geometric mean over a response of token ratios, each clipped as in
-    `two_sided`. - `gate`: `-sum w 4 / tau sigmoid(tau (r - 1)) A`, where tau depends on the sign of A. - `none`: `-sum
-    w r A`.
+    - `two_sided`: `-sum w min(r A, clip(r, 1 - low, 1 + high) A)`.
+    - `dual`: `two_sided`, but for A < 0 a token's loss is at most `-w cap A`.
+    - `weight`: `-sum w c A logprobs`, where c is the clipped ratio, without a gradient.
+    - `factors`: `-sum w r A`, where r is the geometric mean over a response of token ratios, each clipped as in
+      `two_sided`.
+    - `gate`: `-sum w 4 / tau sigmoid(tau (r - 1)) A`, where tau depends on the sign of A.
+    - `none`: `-sum w r A`.
 
     With `form.ratio = none` the loss is `-sum w A logprobs`.
 
