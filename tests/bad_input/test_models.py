@@ -186,7 +186,7 @@ FOLDERS: dict[str, tuple[Callable[[Path], None], str, str]] = {
     "layers by another name": (config_with(model_type="gpt2", n_layer=10**8), "E0803", "`n_layer` is 1e+08"),
     "layers inside": (config_with(text_config=QWEN), "E0803", "`text_config.num_hidden_layers` is 1e+08"),
     "a vocabulary of a trillion": (config_with(vocab_size=10**12), "E0803", "`vocab_size` is 1e+12"),
-    "nested settings": (config_with(a=[[[[[[[[[[1]]]]]]]]]]), "E0803", "more than 8 deep"),
+    "nested settings": (config_with(a=[[[[[[[[[[1]]]]]]]]]]), "E0803", "more than 8 levels deep"),
     "a config of brackets": (nested_config, "E0803", "nested too deeply"),
     "a count in quotes": (
         config_with(num_hidden_layers="2"),
@@ -270,7 +270,7 @@ def test_a_file_that_is_a_link_out_of_the_folder_is_no_part_of_the_model(
     linked(name)(folder)
     place.write(FROM_FOLDER)
     told = place.run()
-    refused(told, "E0803", f"weights/{name}", "a link that leads out of it", "/secret")
+    refused(told, "E0803", f"weights/{name}", "a link that leads out of the folder", "/secret")
     if name == "chat_template.jinja":
         refusal("models/E0803-link.txt", told.err, (str(place.folder), "HERE"))
     assert "SECRET" not in told.err
@@ -278,7 +278,7 @@ def test_a_file_that_is_a_link_out_of_the_folder_is_no_part_of_the_model(
     for command in ("plan", "rehearse", "doctor"):
         told = place.call(command, "tiny.reo")
         assert told.code == 1
-        assert "a link that leads out of it" in told.err + told.out
+        assert "a link that leads out of the folder" in told.err + told.out
 
 
 def test_links_inside_the_folder_and_a_copy_without_links_train(place: Place, checkpoint: Path) -> None:
