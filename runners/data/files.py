@@ -141,7 +141,7 @@ def count_rows(path: Path, columns: Columns) -> int:
 
 
 def file_problem(path: Path) -> Diagnostic | None:
-    """Return E0706 if a file is missing, not a plain file, too large, or has an unknown ending; else None."""
+    """Return E0706 if a file is missing, unreadable, not a plain file, too large, or has an unknown ending; else None."""
     if path.suffix.lower() not in DATA_FILES:
         return error(
             "E0706",

@@ -491,7 +491,7 @@ def _text(value: Any, name: str, path: Path, position: str, columns: Columns) ->
         "E0706",
         f"`{name}` is {_kind(value)}, and must be a text or a number",
         where=f"{path}, {position}",
-        help=f"name a field of it{inner}" if inner else "write it as a text",
+        help=f"name a field of the record{inner}" if inner else "write it as a text",
     )
 
 

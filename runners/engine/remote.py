@@ -36,6 +36,7 @@ class Loop:
     """An event loop in a thread of its own, because a notebook or a caller may run its own loop already."""
 
     def __init__(self) -> None:
+        """Start the event loop in a daemon thread."""
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
         self._thread.start()

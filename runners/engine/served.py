@@ -139,7 +139,7 @@ class ServedEngine:
             self._require_alike(request.prompt, "a question", ", or remove control tokens from the questions")
 
         async def respond(i: int) -> tuple[Generation, int]:
-            """Return the response to request i, and how many tokens the server counted in it."""
+            """Return the response to request i, and the number of its tokens by the server; force its planned answers."""
             request = requests[i]
             seed = derive(request.seed, request.num_sampled) if request.num_sampled else request.seed
             completion = await self._complete(request.prompt, request.limit_sampling(sampling), seed)
@@ -471,7 +471,14 @@ class ServedEngine:
             raise self._unsound(words, _OWN_TOKENIZER) from None
 
     def _misread(self, subject: str, received: int, counted: int, help: str) -> Problem:
-        """Return E0834 for texts whose number of tokens differs from the server's count; `subject` is "its texts have"."""
+        """Return E0834 for texts whose number of tokens differs from the server's count.
+
+        Args:
+            subject: The beginning of the message, such as "its texts have".
+            received: The number of tokens by the tokenizer of this program.
+            counted: The number of tokens by the server.
+            help: The remedy.
+        """
         return self._unsound(
             f"{subject} {received:,} tokens by the tokenizer, and it counts {counted:,}", help
         )

@@ -54,7 +54,10 @@ def landlock_version() -> int:
 
 @cache
 def lacking() -> str | None:
-    """Return the reason why a process cannot be confined on this machine, or None if it can be confined."""
+    """Return the reason why a process cannot be confined on this machine, or None if it can be confined.
+
+    Confinement needs Linux, a known processor, and a kernel that permits Landlock and seccomp; both are tried.
+    """
     if sys.platform != "linux":
         return f"Landlock and seccomp need Linux, and this is {sys.platform}"
     calls = architecture()

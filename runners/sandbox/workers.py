@@ -70,7 +70,12 @@ class WorkerDied(Exception):
     """
 
     def __init__(self, late: bool = False, status: int = 0) -> None:
-        """Set the reason; `lost` follows from the exit status, which is negative for a signal."""
+        """Set the reason of the worker's end.
+
+        Args:
+            late: True if the worker exceeded its wall-clock time.
+            status: The exit status of the worker, negative for a signal; `lost` follows from it.
+        """
         super().__init__()
         self.late, self.status = late, status
         self.lost = status in _KILLED_STATUSES

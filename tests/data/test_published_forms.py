@@ -241,7 +241,10 @@ def test_a_table_of_sentences_is_an_error(tmp_path: Path, text: str, useless: bo
     ("columns", "words"),
     [
         (Columns(question="prompt", answer="ground_truth"), "did you mean `reward_model.ground_truth`?"),
-        (Columns(question="prompt", answer="reward_model"), "name a field of it, such as `reward_model."),
+        (
+            Columns(question="prompt", answer="reward_model"),
+            "name a field of the record, such as `reward_model.",
+        ),
         (Columns(question="prompt", answer="reward_model.truth"), "it has `data_source`"),
     ],
 )

@@ -92,9 +92,9 @@ class ServerGroupClient:
     """
 
     def __init__(self, servers: Sequence[Address]) -> None:
+        """Prepare a client for each server, since one client for all would search all its connections per message."""
         self.servers = tuple(servers)
         self._loop = Loop()
-        # One client for all looks through every connection at each message.
         self._clients = [connect(server) for server in self.servers]
 
     def __enter__(self) -> Self:
@@ -103,6 +103,7 @@ class ServerGroupClient:
     def __exit__(
         self, kind: type[BaseException] | None, fault: BaseException | None, trace: TracebackType | None
     ) -> None:
+        """Cancel all requests and close the connections, also after an exception of the `with` block."""
         self._loop.run(self._close())
         self._loop.close()
 

@@ -189,7 +189,7 @@ def tell_plain_logprobs() -> None:
 
 
 def answer_at_cuts() -> None:
-    """Add a route to the server that forces answers at many cuts of a response, which is sent only once."""
+    """Add the route `/reodsl/forced` to the server, which forces answers at many cuts of a response that is sent once."""
     from sglang.srt.entrypoints import http_server
     from sglang.srt.managers.io_struct import GenerateReqInput
 

@@ -373,7 +373,7 @@ def hand_over(
             session.enter_context(update_session(client))
         fetcher, in_use = BucketPrefetcher(pieces, size), None
         while (bucket := fetcher.bucket) is not None:
-            # A server may read the bucket before, `in_use`, until all ranks have reached this call.
+            # Servers may read the last bucket until all ranks are here, so `in_use` keeps its memory until then.
             payloads = gather(packed_tensors(bucket) if address is not None else "")
             in_use = bucket
             if client is None:

@@ -88,7 +88,12 @@ def questions(plan: Plan) -> list[CasQuery]:
 
 
 def outcome(plan: Plan, verdict: Callable[[CasQuery], bool]) -> bool:
-    """Return whether a plan holds; `verdict` gives the replies of computer algebra to its queries."""
+    """Return whether a plan holds.
+
+    Args:
+        plan: A verdict, a query, or several plans joined by "and" or "or".
+        verdict: Returns the verdict of computer algebra on a query.
+    """
     if isinstance(plan, bool):
         return plan
     if isinstance(plan, CasQuery):
@@ -125,12 +130,21 @@ class Pair:
 
 
 def equal(pair: Pair, left: object | None, right: object | None) -> Plan | None:
-    """Compare two values for equality, and decide nothing if only one text is of the form."""
+    """Compare the values of a reference and an answer in a form for equality.
+
+    Args:
+        pair: The reference and the answer.
+        left: The reference's value, or None if the reference is not of the form.
+        right: The answer's value, or None.
+
+    Returns:
+        True if the values are equal, False if they differ, None if only one text is of the form.
+    """
     return None if left is None or right is None else left == right
 
 
 def never(pair: Pair, left: object | None, right: object | None) -> Plan | None:
-    """Return False, for a form in which neither a reference nor an answer can be right."""
+    """Return False for any reference (`left`) and answer (`right`), because a text of this form is never right."""
     return False
 
 
@@ -138,6 +152,14 @@ def same_residues(pair: Pair, left: Residue | None, right: Residue | None) -> Pl
     """Compare the names, remainders and moduli of two residues.
 
     A residue without a name also equals a plain number that is its remainder.
+
+    Args:
+        pair: The reference and the answer.
+        left: The reference's residue, or None if the reference is no residue.
+        right: The answer's residue, or None.
+
+    Returns:
+        The plan of the comparison.
     """
     if right is None:
         right = read_linear(pair.answer)
@@ -153,6 +175,14 @@ def same_choices(pair: Pair, left: Choice | None, right: Choice | None) -> Plan 
     """Compare choices by their letters, and by their texts if both have a text.
 
     A reference with a text, such as `(B) seven`, also agrees with an answer that is this text without a letter.
+
+    Args:
+        pair: The reference and the answer.
+        left: The reference's choice, or None if the reference is no choice.
+        right: The answer's choice, or None.
+
+    Returns:
+        True if they agree, False if not, None to leave the decision to other forms.
     """
     if left is None:
         return None
@@ -166,7 +196,16 @@ def same_choices(pair: Pair, left: Choice | None, right: Choice | None) -> Plan 
 
 
 def same_words(pair: Pair, left: Words | None, right: Words | None) -> Plan | None:
-    """Compare words; a reference that is only yes or no agrees with an answer that begins with the same word."""
+    """Compare words; a reference that is only yes or no agrees with an answer that begins with the same word.
+
+    Args:
+        pair: The reference and the answer.
+        left: The reference's words, or None if the reference is not in words.
+        right: The answer's words, or None.
+
+    Returns:
+        True if they agree, False if not, None to leave the decision to other forms.
+    """
     if left is not None and left.alone and right is not None and right.agrees is not None:
         return left.agrees == right.agrees
     if left is None or left.text is None or not is_spoken(left.text):
@@ -176,19 +215,46 @@ def same_words(pair: Pair, left: Words | None, right: Words | None) -> Plan | No
 
 
 def same_wrapped(pair: Pair, left: str | None, right: str | None) -> Plan | None:
-    r"""Compare the contents of texts in brackets or `\text{}`, or a text itself if it has no such wrapping."""
+    r"""Compare the contents of texts in brackets or `\text{}`, or a text itself if it has no such wrapping.
+
+    Args:
+        pair: The reference and the answer.
+        left: The content of the reference, or None if it has no wrapping.
+        right: The content of the answer, or None.
+
+    Returns:
+        The plan of the comparison.
+    """
     return pair.compare(left or pair.gold, right or pair.answer)
 
 
 def same_relations(pair: Pair, left: Sequence[str] | None, right: Sequence[str] | None) -> Plan | None:
-    """Return True for equal relations; decide nothing for others, since they may describe the same interval."""
+    """Return True for equal relations; decide nothing for others, since they may describe the same interval.
+
+    Args:
+        pair: The reference and the answer.
+        left: The normal form of the reference's relation, or None if the reference is no relation.
+        right: The normal form of the answer's relation, or None.
+
+    Returns:
+        True, or None to leave the decision to other forms.
+    """
     if left is None or right is None or len(left) != len(right):
         return None
     return all(map(same_text, left, right)) or None
 
 
 def same_near(pair: Pair, left: Sequence[str] | None, right: Sequence[str] | None) -> Plan | None:
-    """Compare the sides of approximations: any side of the reference may agree with any side of the answer."""
+    """Compare the sides of approximations: any side of the reference may agree with any side of the answer.
+
+    Args:
+        pair: The reference and the answer.
+        left: The two sides of the reference, or None if the reference is no approximation.
+        right: The two sides of the answer, or None.
+
+    Returns:
+        The plan of the comparison.
+    """
     return any_of([pair.compare(*both) for both in product(left or [pair.gold], right or [pair.answer])])
 
 
@@ -196,10 +262,18 @@ _NUMBERED_POWER = re.compile(r"(?<=[A-Za-z)|}])\^(?:\{-?[0-9]\}|[0-9])")
 
 
 def same_equations(pair: Pair, left: list[str] | None, right: list[str] | None) -> Plan | None:
-    """Compare equations, assignments (`x = 5`) and chains (`F = ma = 5`), given as the lists of their sides.
+    """Compare equations, assignments (`x = 5`) and chains (`F = ma = 5`).
 
     A value agrees with an assignment of this value. Assignments to different names agree if their values do, unless the
     names say that they differ. Computer algebra compares equations.
+
+    Args:
+        pair: The reference and the answer.
+        left: The sides of the reference's equation, or None if the reference is no equation.
+        right: The sides of the answer's equation, or None.
+
+    Returns:
+        The plan of the comparison.
     """
     lists = one_by_one(left, pair.answer), one_by_one(right, pair.gold)
     if any(lists):
@@ -237,6 +311,14 @@ def same_groups(pair: Pair, left: Group | None, right: Group | None) -> Plan | N
 
     A text without brackets is read as the other text's kind of group if possible. A number only agrees with a ratio, as its
     quotient, or with a set or list of one member.
+
+    Args:
+        pair: The reference and the answer.
+        left: The reference's group, or None if the reference is no group.
+        right: The answer's group, or None.
+
+    Returns:
+        The plan of the comparison; None to leave the decision to other forms.
     """
     expected, actual = pair.numbers
     left, right = None if expected else left, None if actual else right
@@ -263,6 +345,11 @@ def _same_members(pair: Pair, left: Group, right: Group) -> Plan:
     """Compare two groups by the rules of their kinds.
 
     Ratios agree up to a common factor, matrices and tuples member by member, sets and lists in any order.
+
+    Args:
+        pair: The reference and the answer.
+        left: The reference's group.
+        right: The answer's group.
     """
     kinds = {left.kind, right.kind}
     if "ratio" in kinds:
@@ -291,7 +378,13 @@ def _same_members(pair: Pair, left: Group, right: Group) -> Plan:
 
 
 def _in_proportion(pair: Pair, left: Sequence[str], right: Sequence[str]) -> Plan:
-    """Compare the terms of two ratios up to a common factor, or term by term if a term is 0."""
+    """Compare two ratios by their quotients with the first term, or term by term if a term is 0.
+
+    Args:
+        pair: The reference and the answer.
+        left: The terms of the reference.
+        right: The terms of the answer.
+    """
     if len(left) != len(right) or any(not term.strip("0") for term in (*left, *right)):
         return pair.compare_pairwise(left, right)
     quotients = [[_quotient(term, terms[0]) for term in terms[1:]] for terms in (left, right)]
@@ -299,7 +392,13 @@ def _in_proportion(pair: Pair, left: Sequence[str], right: Sequence[str]) -> Pla
 
 
 def _in_any_order(pair: Pair, left: Sequence[str], right: Sequence[str]) -> Plan:
-    """Compare equally many members in any order: every member must agree with a member of the other text."""
+    """Compare equally many members in any order: every member must agree with a member of the other text.
+
+    Args:
+        pair: The reference and the answer.
+        left: The members of the reference.
+        right: The members of the answer.
+    """
     if len(left) != len(right):
         return False
     plans = [[pair.compare(gold, answer) for answer in right] for gold in left]

@@ -369,7 +369,15 @@ def _row(
     flags: re.RegexFlag = re.NOFLAG,
     answers: bool = False,
 ) -> KindReader:
-    """Return a reader from its pattern as a text; the parameters are the fields of `KindReader`."""
+    """Return a row of `READERS`.
+
+    Args:
+        kind: The kind of values, such as `date`.
+        pattern: The regular expression of a text of this kind.
+        read: Returns the reading of a match, or None if the text is not of this kind after all.
+        flags: The flags of the regular expression.
+        answers: True if only answers, not references, are read by this pattern.
+    """
     return KindReader(kind, re.compile(pattern, flags), read, answers)
 
 

@@ -135,7 +135,10 @@ _QUOTIENT = re.compile(r"\\frac\{([^{}]*+)\}\{([^{}]*+)\}")
 
 @lru_cache(maxsize=4096)
 def unit_of(text: str) -> Unit | None:
-    r"""Return the unit that a text names, such as `\text{ km/h}`, `cm^2` or `\mathrm{erg s^{-1}}`; None for other texts."""
+    r"""Return the unit that a text names, such as `\text{ km/h}`, `cm^2` or `\mathrm{erg s^{-1}}`; None for other texts.
+
+    The units of a product or quotient are combined: the powers of base quantities are added, and the sizes multiplied.
+    """
     if len(text) > MOST_CHARACTERS:
         return None
     text = _QUOTIENT.sub(r"\1 / \2 ", _SUN.sub(r"\1sun ", _IN_TEXT.sub(r" \1 ", text)))
@@ -535,7 +538,7 @@ def _add_suffix(number: MeasuredQuantity, suffix: str, reference: bool) -> Measu
 
 
 def _first_unit(words: str) -> Unit | None:
-    """Return the unit that is the first word after a number, apart from words such as "total"; None for another word."""
+    """Return the unit that the words after a number begin with, skipping words such as "total"; None for other words."""
     first = next((word for word in words.split(" ") if word.lower() not in _FILLERS), "")
     return unit_of(first) if len(first) > 2 else None
 

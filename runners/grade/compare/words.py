@@ -144,7 +144,10 @@ _COUNT_AND_NOUN = re.compile(r"([0-9][0-9.,]*+) ?([A-Za-z]++(?: [A-Za-z]++)*+)")
 
 
 def read_wrapped(text: str) -> str | None:
-    r"""Return the content of brackets around a single item, or of `\text{…}` around mathematics; None for another text."""
+    r"""Return the content of brackets around a single item, or of `\text{…}` with digits; None for another text.
+
+    A number with a noun keeps the noun as a text: `\text{5 apples}` gives `5 \text{ apples}`.
+    """
     wrapped = TEXT.fullmatch(text)
     if text[0] == "(" and text[-1] == ")" and closing(text, 0) == len(text) - 1 and "," not in text:
         inside = text[1:-1].strip(" ")
