@@ -148,7 +148,13 @@ class _Lowering:
         return self.train(start.experiment, start.stage, seed)
 
     def train(self, experiment: Experiment, index: int, seed: int) -> str:
-        """Add the training of stage `index` of an experiment, with all its inputs, and return its id."""
+        """Add the training of stage `index` of an experiment, with all its inputs, and return its id.
+
+        Args:
+            experiment: The experiment.
+            index: The position of the stage, from 0.
+            seed: The run's seed.
+        """
         key = ("train", id(experiment), index, seed)
         if key in self.done:
             return self.done[key]
@@ -271,6 +277,11 @@ class _Lowering:
     def _add_references(self, suite: Suite, arm: Arm, seed: int) -> dict[str, str]:
         """Add the sampling of a suite's reference model on each benchmark, which the arms of the suite share.
 
+        Args:
+            suite: The suite.
+            arm: The arm that is evaluated.
+            seed: The run's seed.
+
         Returns:
             The ids of the tasks by role; empty if the suite has no reference model.
         """
@@ -385,7 +396,13 @@ class _Lowering:
         )
 
     def _arm_roles(self, report: dict[str, str], arm: Arm, seed: int) -> None:
-        """Add the tasks of an arm and a seed as inputs of the report: evaluation, stages, selections and budgets."""
+        """Add the tasks of an arm and a seed as inputs of the report: evaluation, stages, selections and budgets.
+
+        Args:
+            report: The inputs of the report's task, which are added to.
+            arm: The arm.
+            seed: The run's seed.
+        """
         self._role(report, f"evaluate:{arm.name}", self.evaluate(arm, seed))
         if not isinstance(arm.checkpoint, FromTraining):
             return
@@ -401,7 +418,13 @@ class _Lowering:
                 self._role(report, f"budgets:{arm.name}", budgets)
 
     def _role(self, inputs: dict[str, str], role: str, task_id: str) -> None:
-        """Add a task to `inputs`, as `ROLE@SEED` if its result depends on a seed."""
+        """Add a task to `inputs`, as `ROLE@SEED` if its result depends on a seed.
+
+        Args:
+            inputs: The inputs, which are added to.
+            role: The role of the task, without its seed.
+            task_id: The id of the task.
+        """
         seed = self.tasks[task_id].seed
         inputs[role if seed is None else f"{role}@{seed}"] = task_id
 

@@ -60,6 +60,12 @@ def train_work(stage: Stage, model: Model, seed: int, index: int) -> Work:
     """Return the work `{"stage", "model", "seed", "index"}` of training a stage.
 
     Parts that other tasks provide as inputs are left out: questions, selections, found budgets and the teacher.
+
+    Args:
+        stage: The stage.
+        model: The model that training descends from.
+        seed: The run's seed.
+        index: The position of the stage in its experiment, from 0.
     """
     method = stage.method
     if isinstance(method, Ppo):
@@ -120,7 +126,14 @@ def pool_work(pool: Pool, index: int, grading: Grading, seed: int) -> Work:
 
 
 def reference_work(suite: Suite, reference: Start, grading: Grading, seed: int) -> Work:
-    """Return the work of sampling a suite's reference model, whose responses decide the wordings of questions."""
+    """Return the work of sampling a suite's reference model, whose responses decide the wordings of questions.
+
+    Args:
+        suite: The suite, with the settings of sampling.
+        reference: The checkpoint of the reference model.
+        grading: How responses are graded.
+        seed: The run's seed.
+    """
     samples = suite.reference_samples
     seed = derive_seed(seed, suite.seed)
     return sample_work(reference.model, suite.rollout, samples, grading, seed, suite.wordings)

@@ -225,7 +225,13 @@ def setting(
 
 
 def part_of(path: str, *, default: Any = ..., later: bool = False) -> Any:
-    """Declare a field that has part of the value of the setting which a spec writes at `path`."""
+    """Declare a field that has part of the value of the setting which a spec writes at `path`.
+
+    Args:
+        path: The path of the setting in a spec.
+        default: The default of the field.
+        later: Whether canonical JSON omits the default, because results were stored before the field existed.
+    """
     info: FieldInfo = Field(default)
     info.metadata.append(SpecPath(path, later))
     return info

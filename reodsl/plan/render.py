@@ -394,8 +394,8 @@ def _make_rows(
 def _list_changes(item: Item) -> tuple[str, ...]:
     """Return the lines below a task that changed.
 
-    These are the line of the spec with the first change, whose text is the reason of the verdict, then a few
-    further changes with their lines.
+    The first names the place of the first change, which the reason of the verdict describes. Then come a few
+    further changes with their places.
     """
     if item.task.kind == "report":
         return ()

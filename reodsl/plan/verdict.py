@@ -422,7 +422,13 @@ def _choose_result(spec: Spec, store: Store, task: Task, key: str, result: str |
 
 
 def _describe_changes(task: Task, old: Mapping[str, Any], new: Mapping[str, Any]) -> tuple[str, ...]:
-    """Return as text what changed between two materials of a task: its settings, then its inputs."""
+    """Return as text what changed between two materials of a task: its settings, then its inputs.
+
+    Args:
+        task: The task as it is now.
+        old: The material of the existing result.
+        new: The material that the task has now.
+    """
     settings = tuple(words(change) for change in explain(task, old, new))
     inputs = tuple(f"{task.inputs.get(role, role)} changed" for role in list_changed_inputs(old, new))
     return (*settings, *inputs)

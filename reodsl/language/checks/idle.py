@@ -142,6 +142,11 @@ def is_own(ctx: Context, record: Record, slot: Slot | None) -> bool:
     A setting that the record inherits from a parent, and a default, are not its own. A record that is changed
     where it is used, as in `forcing = dynasor { … }`, sets what these braces contain: they are in a declaration
     of another kind.
+
+    Args:
+        ctx: The evaluation, which has the declarations of all files.
+        record: The record.
+        slot: The setting, if it has any value.
     """
     if slot is None or slot.span is None:
         return False

@@ -219,7 +219,7 @@ def _count_questions(data: Record) -> int | None:
 
 @ppo_check
 def check_even_wordings(case: CheckedExperiment, stage: CheckedStage) -> Iterator[Diagnostic]:
-    """Report E0511 if wordings alternate between a question's rollouts and do not divide their number."""
+    """Report E0511 if wordings alternate and the rollouts of a question are not a multiple of the wordings' number."""
     wordings, rollouts = list_wordings(stage.record.sub("rollout")), stage["batch.rollouts"]
     if _alternates_wordings(stage) and rollouts.number % len(wordings):
         yield rollouts.error(
@@ -629,14 +629,26 @@ def check_limits(case: CheckedExperiment, stage: CheckedStage) -> Iterator[Diagn
 
 
 def _check_selection(ctx: Context, rule: Definition, limits: ResponseLimits) -> list[Diagnostic]:
-    """Return the E0316 of a selection that is typed with the limits of a pool's responses."""
+    """Return the E0316 of a selection that is typed with the limits of a pool's responses.
+
+    Args:
+        ctx: The evaluation.
+        rule: The selection with its arguments.
+        limits: The limits of the pool's responses.
+    """
     trial = ctx.trial()
     type_selection(trial, rule, limits=limits)
     return list(_add_note(trial, "E0316", "a pool", limits))
 
 
 def _check_reward(ctx: Context, reward: Definition, limits: ResponseLimits) -> list[Diagnostic]:
-    """Return the W0301 and E0307 of a reward that is typed with the limits of a stage's responses."""
+    """Return the W0301 and E0307 of a reward that is typed with the limits of a stage's responses.
+
+    Args:
+        ctx: The evaluation.
+        reward: The reward with its arguments.
+        limits: The limits of the stage's responses.
+    """
     trial = ctx.trial()
     type_reward(trial, reward, limits=limits)
     return [item for code in ("W0301", "E0307") for item in _add_note(trial, code, "training", limits)]

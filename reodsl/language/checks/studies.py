@@ -531,6 +531,11 @@ def describe_difference(a: Record, b: Record, *, skip: Sequence[str] = ()) -> st
 
     Settings in `skip`, and settings that only the price reads, are not compared. The text is empty if the
     other settings are equal.
+
+    Args:
+        a: The first suite.
+        b: The second suite.
+        skip: The names of the settings that may differ.
     """
     names = [name for name in a.fields if repr(_strip_field(a, name)) != repr(_strip_field(b, name))]
     return ", ".join(f"`{name}`" for name in names if name not in (*skip, "expected_length"))

@@ -444,7 +444,6 @@ def _check_cuts(stage: CheckedStage) -> Iterator[Diagnostic]:
         yield shares.error("E0538", message, text, help=hint)
     if rollouts.number % variants:
         nearest = variants * max(1, round(rollouts.number / variants))
-
         yield rollouts.error(
             "E0538",
             f"{rollouts.number} rollouts are not complete responses with {variants - 1} cut{'s' * (variants > 2)} each",

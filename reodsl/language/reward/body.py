@@ -396,6 +396,11 @@ def _define_function(body: FormulaScope, item: tree.Let) -> None:
 def define_let(body: FormulaScope, item: tree.Let, lets: list[NamedValue]) -> None:
     """Type a `let`, and add it to the names of the body and to `lets` as `let1`, `let2` and so on.
 
+    Args:
+        body: The formula, whose names are added to.
+        item: The `let` in the syntax tree.
+        lets: The typed `let`s so far.
+
     Raises:
         NoValue: The value or the name is wrong, which was reported.
     """
@@ -420,6 +425,11 @@ def _define_track(body: FormulaScope, item: tree.Decl, reward: TypedReward) -> N
 
     A track is a number that changes from step to step. It is computed before a step samples responses, so that
     it reads only earlier steps, the monitor set, or the number of steps.
+
+    Args:
+        body: The formula, whose names are added to.
+        item: The track in the syntax tree.
+        reward: The typed reward so far.
 
     Raises:
         NoValue: The track is wrong, which was reported.
@@ -504,6 +514,11 @@ def _define_metric(body: FormulaScope, item: tree.Decl, reward: TypedReward) -> 
 
     A metric may have any unit. Tracks below it may read its mean over the previous step.
 
+    Args:
+        body: The formula, whose metrics are added to.
+        item: The metric in the syntax tree.
+        reward: The typed reward so far.
+
     Raises:
         NoValue: The metric is wrong, which was reported.
     """
@@ -545,6 +560,11 @@ def _read_value(body: FormulaScope, expr: tree.Expr, reward: TypedReward) -> Non
     """Type the value of a complete response and add it to the reward.
 
     A sum of calls of `z(…)` becomes parts, each normalised separately; another expression is the outcome.
+
+    Args:
+        body: The formula.
+        expr: The value in the syntax tree.
+        reward: The typed reward so far.
 
     Raises:
         NoValue: The value is wrong, which was reported.
@@ -792,7 +812,14 @@ def make_environment(
 
 
 def _define_unbound(ctx: Context, definition: Definition, param: tree.ParamDecl, env: Names) -> None:
-    """Add a parameter without an argument to the names; a number has the range of its declaration."""
+    """Add a parameter without an argument to the names; a number has the range of its declaration.
+
+    Args:
+        ctx: The evaluation.
+        definition: The reward, measure or selection.
+        param: The declaration of the parameter.
+        env: The names, which are added to.
+    """
     type_ = attempt(partial(read_type, ctx, param.type))
     low, high = float("-inf"), float("inf")
     if isinstance(type_, Num):
@@ -929,6 +956,11 @@ def _split_factors(data: Expression, lets: Lets, memo: dict[int, Factors]) -> Fa
     """Compute the factors of an expression from its operands; `memo` has the factors found so far.
 
     A product has the factors of both operands; a sum or an `if` has the factors that both operands share.
+
+    Args:
+        data: The expression.
+        lets: The `let`s of the reward, by name.
+        memo: The factors found so far, by the `id` of the expression.
     """
     match data:
         case Constant(value=0.0):

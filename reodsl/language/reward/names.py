@@ -474,6 +474,11 @@ def _suggest_units(
 
     A literal number gets the unit of the other expression, or an expression is divided by its unit.
 
+    Args:
+        body: The formula that is typed.
+        a: The first expression and its span.
+        b: The second expression and its span.
+
     Returns:
         The help of the error, and the edits that do what it says.
     """

@@ -77,6 +77,12 @@ def connect(body: FormulaScope, op: tree.LogicOp, left: TypedExpr, right: TypedE
     """Return the typed condition `left and right`, or `left or right`.
 
     Its range shows a condition that never holds (0, 0) or always holds (1, 1), as far as that is known.
+
+    Args:
+        body: The formula, which has the facts of its `let`s.
+        op: `and` or `or`.
+        left: The typed left condition.
+        right: The typed right condition.
     """
     end = min if op == "and" else max
     ends = end(left.low, right.low), end(left.high, right.high)
@@ -151,6 +157,11 @@ def name_value(body: FormulaScope, name: str, value: TypedExpr) -> TypedExpr:
     """Return the variable that reads the value of a `let`, with its unit and range.
 
     What the value implies as a condition, and whether it is an integer, is recorded in `body` for later lines.
+
+    Args:
+        body: The formula.
+        name: The name of the `let` in the representation, such as `let1`.
+        value: The typed value of the `let`.
     """
     variable = Variable(name=name)
     if _is_integer(body, value.data):
@@ -214,6 +225,12 @@ def calculate(body: FormulaScope, expr: tree.Binary, left: TypedExpr, right: Typ
 def _calculate_power(body: FormulaScope, expr: tree.Binary, left: TypedExpr, right: TypedExpr) -> TypedExpr:
     """Return the typed result of `left ^ right`.
 
+    Args:
+        body: The formula that is typed.
+        expr: The power in the syntax tree.
+        left: The typed base.
+        right: The typed exponent.
+
     Raises:
         NoValue: E0302 if an operand has a unit, E0307 if the power may not be a finite real number.
     """
@@ -270,6 +287,12 @@ def _bound_power(
 ) -> tuple[str, tuple[Edit, ...]]:
     """Suggest a bound on the operand that varies, so that a power stays finite.
 
+    Args:
+        body: The formula that is typed.
+        expr: The power in the syntax tree.
+        left: The typed base.
+        right: The typed exponent.
+
     Returns:
         The help of the error, and the edit that adds the bound, if any.
     """
@@ -311,6 +334,11 @@ def _fold(result: TypedExpr, left: TypedExpr, right: TypedExpr) -> TypedExpr:
     """Return a result as a single constant if both operands are constants, else unchanged.
 
     Equal rewards thus have equal expressions, however their numbers are written.
+
+    Args:
+        result: The typed result of an operation.
+        left: The typed left operand.
+        right: The typed right operand.
     """
     if left.is_constant and right.is_constant and result.low == result.high and math.isfinite(result.low):
         return make_constant(result.low, result.unit)
@@ -346,6 +374,12 @@ def _split_conjuncts(test: Expression | None) -> set[Expression]:
 def _refuse_zero(body: FormulaScope, expr: tree.Binary, left: TypedExpr, right: TypedExpr) -> NoReturn:
     """Report E0307 for a division by a number that is, or may be, 0.
 
+    Args:
+        body: The formula that is typed.
+        expr: The division in the syntax tree.
+        left: The typed dividend.
+        right: The typed divisor.
+
     Raises:
         NoValue: Always.
     """
@@ -365,6 +399,12 @@ def _suggest_nonzero(
     body: FormulaScope, expr: tree.Binary, left: TypedExpr, right: TypedExpr
 ) -> tuple[str, tuple[Edit, ...]]:
     """Suggest how to keep a divisor from being 0, by a range of its parameter or by a condition.
+
+    Args:
+        body: The formula that is typed.
+        expr: The division in the syntax tree.
+        left: The typed dividend.
+        right: The typed divisor.
 
     Returns:
         The help of the error, and alternative edits. No edit changes the quotient for a divisor that is not 0.
@@ -458,6 +498,13 @@ def compare(
 ) -> TypedExpr:
     """Return the typed condition `left op right` for the operators == != < <= > >=.
 
+    Args:
+        body: The formula that is typed.
+        expr: The comparison in the syntax tree.
+        op: The operator.
+        left: The typed left operand.
+        right: The typed right operand.
+
     Raises:
         NoValue: E0302 if the units differ.
     """
@@ -472,6 +519,13 @@ def choose(
     """Return the typed expression `then if test else other`.
 
     Its range has only one branch if the condition always or never holds.
+
+    Args:
+        body: The formula that is typed.
+        expr: The expression in the syntax tree.
+        test: The typed condition.
+        then: The typed value if the condition holds.
+        other: The typed value if the condition does not hold.
 
     Raises:
         NoValue: E0302 if the units differ.

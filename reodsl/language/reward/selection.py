@@ -69,6 +69,12 @@ def _type_selection(ctx: Context, record: Definition, symbolic: bool, limits: Re
     The body has either `where` alone, which selects questions, or picks of responses: one in the body itself, or
     several in `pick` blocks.
 
+    Args:
+        ctx: The evaluation.
+        record: The selection with its arguments.
+        symbolic: Whether a parameter without an argument may have any value in its range.
+        limits: The limits of the pool's responses.
+
     Raises:
         NoValue: The selection is wrong, which was reported.
     """
@@ -114,7 +120,7 @@ def _type_selection(ctx: Context, record: Definition, symbolic: bool, limits: Re
     return Selection.model_construct(name=record.name, lets=tuple(lets), picks=tuple(typed), drop=drop or 0.0)
 
 
-def _check_agreement(ctx: Context, record: Definition, picks: list[Pick], dropping: bool) -> None:
+def _check_agreement(ctx: Context, record: Definition, picks: list[Pick], has_drop: bool) -> None:
     """Check that the picks of a selection agree with each other and with `drop`.
 
     All picks must be traces, or all must be pairs. With `drop`, which leaves out the picks with the lowest
@@ -124,7 +130,7 @@ def _check_agreement(ctx: Context, record: Definition, picks: list[Pick], droppi
         ctx: The evaluation.
         record: The selection.
         picks: The typed picks.
-        dropping: Whether the selection has `drop`.
+        has_drop: Whether the selection has `drop`.
 
     Raises:
         NoValue: The picks do not agree, which was reported.
@@ -136,7 +142,7 @@ def _check_agreement(ctx: Context, record: Definition, picks: list[Pick], droppi
             record.item.name.span,
             help="write `trace` in all picks, or `preferred` and `rejected` in all picks",
         )
-    if dropping and any(pick.margin is None for pick in picks):
+    if has_drop and any(pick.margin is None for pick in picks):
         ctx.fail(
             "E0304",
             f"the selection `{record.name}` drops the picks with the lowest margins, and a pick has no `margin`",
@@ -146,7 +152,7 @@ def _check_agreement(ctx: Context, record: Definition, picks: list[Pick], droppi
     margins = [
         node for node in walk(record.body) if isinstance(node, tree.Assignment) and node.name.name == "margin"
     ]
-    if margins and not dropping:
+    if margins and not has_drop:
         ctx.error(
             "E0521",
             "`margin` says which picks `drop` leaves out, and the selection has no `drop`",
@@ -232,6 +238,12 @@ def _type_pick(body: FormulaScope, name: tree.Ident, settings: list[tree.Assignm
 
 def _refuse_pick(body: FormulaScope, expr: tree.Expr, reason: str, help: str) -> NoReturn:
     """Report E0316 for a pick that no question can ever have.
+
+    Args:
+        body: The formula.
+        expr: The part of the pick at which to show the error.
+        reason: Why no question can have this pick.
+        help: What to write instead.
 
     Raises:
         NoValue: Always.

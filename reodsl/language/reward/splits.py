@@ -56,7 +56,10 @@ def _set_splits(body: FormulaScope, over: tree.Expr, noun: str) -> None:
 def _evaluate_splits(body: FormulaScope, over: tree.Expr, noun: str) -> None:
     """Evaluate the splits of a reward, unless they depend on a parameter without an argument.
 
-    The arguments are those of `_set_splits`.
+    Args:
+        body: The formula, whose `splits` are set.
+        over: The expression that names the splits.
+        noun: What has the splits, for a message.
 
     Raises:
         NoValue: The expression is not a list of budgets, which was reported.

@@ -612,6 +612,11 @@ def _type_reading(body: FormulaScope, expr: tree.Call, name: str) -> TypedExpr:
 def _type_measure(body: FormulaScope, expr: tree.Call, name: str) -> TypedExpr:
     """Type a call that measures a response: `len`, `correct`, `python` or a function of `READINGS`.
 
+    Args:
+        body: The formula.
+        expr: The call.
+        name: The name of the function.
+
     Raises:
         NoValue: The call is wrong, which was reported.
     """
@@ -726,6 +731,11 @@ def _type_token(body: FormulaScope, expr: tree.Call, name: str) -> TypedExpr:
 
     The model is the policy, or with `under: teacher` the teacher.
 
+    Args:
+        body: The formula inside the statistic.
+        expr: The call.
+        name: The function: `prob`, `logprob` or `entropy`, or `truth`, which is an error here.
+
     Raises:
         NoValue: The call is wrong or outside such a statistic, which was reported.
     """
@@ -825,6 +835,11 @@ def _type_weight(body: FormulaScope, expr: tree.Call, rule: WeightRule) -> Typed
 
     The argument is the split of a `dense` line, or a statistic's variable over splits.
 
+    Args:
+        body: The formula with its splits.
+        expr: The call.
+        rule: The rule, which is the name of the function.
+
     Raises:
         NoValue: The argument is another number, which was reported.
     """
@@ -842,6 +857,11 @@ def _type_weight(body: FormulaScope, expr: tree.Call, rule: WeightRule) -> Typed
 
 def _take_split_argument(body: FormulaScope, expr: tree.Call, name: str) -> tree.Expr:
     """Return the argument of a call that only a formula with splits may have.
+
+    Args:
+        body: The formula.
+        expr: The call.
+        name: The name of the function.
 
     Raises:
         NoValue: The formula has no splits, or the call has not one argument, which was reported.
@@ -863,6 +883,11 @@ def is_start(arg: tree.Arg) -> bool:
 
 def _type_numeric(body: FormulaScope, expr: tree.Call, name: Function) -> TypedExpr:
     """Type a call of a function of numbers, such as `max(0, len(y) / 100 tokens)`.
+
+    Args:
+        body: The formula.
+        expr: The call.
+        name: The name of the function.
 
     Raises:
         NoValue: The arguments are wrong, which was reported.
