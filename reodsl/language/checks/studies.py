@@ -185,7 +185,7 @@ def _check_self_scored(case: CheckedStudy, frontier: DeclaredFrontier) -> Iterat
                 span,
                 "rewarded at budgets, as REG measures",
                 notes=["the paper's frontiers are over existing methods, never REO-RL"],
-                help=f"take `{arm.name}` out of `of:`, so that its gap to the frontier can be seen",
+                help="take it out of `of:`, so that its gap to the frontier can be seen",
             )
 
 
