@@ -26,7 +26,12 @@ class WrittenText(str):
     written: str
 
     def __new__(cls, text: str, written: str) -> WrittenText:
-        """Return a text to compare, with the text that people read."""
+        """Return a text for comparison.
+
+        Args:
+            text: The text that is compared.
+            written: The text that people read.
+        """
         instance = super().__new__(cls, text)
         instance.written = written
         return instance
@@ -350,14 +355,23 @@ def _first_word(setting: str) -> str:
 
 
 def _as_written(value: Any) -> Any:
-    """Return a value as people read it: texts with the names of their own spec."""
+    """Return a value as people read it.
+
+    A `WrittenText`, alone or in a list, becomes its `written` text; any other value is unchanged.
+    """
     if isinstance(value, list):
         return [_as_written(item) for item in value]
     return getattr(value, "written", value)
 
 
 def _lacks(setting: str, value: Any, other: Mapping[str, Any]) -> bool:
-    """Return whether a setting is empty and the other side lists its inner settings in rows of their own."""
+    """Return whether a setting is empty on one side, and its inner settings have rows of their own on the other side.
+
+    Args:
+        setting: Dotted name of the setting.
+        value: Value on one side.
+        other: Settings of the other side.
+    """
     return value in (None, []) and any(name.startswith(f"{setting}.") for name in other)
 
 

@@ -94,7 +94,13 @@ def _stack(cells: Sequence[tuple[str, ...]]) -> list[str]:
 
 
 def _wrap(text: str, width: int, indent: str = "  ") -> list[str]:
-    """Return a text as lines of a width, without breaking words; every line but the first is indented."""
+    """Return a text as lines of a width, without breaking words.
+
+    Args:
+        text: The text, whose line breaks are kept.
+        width: Width in characters.
+        indent: Text before every wrapped line but the first.
+    """
     options: Any = {"subsequent_indent": indent, "break_on_hyphens": False, "break_long_words": False}
     return [wrapped for line in text.split("\n") for wrapped in textwrap.wrap(line, width, **options) or [""]]
 
@@ -123,7 +129,13 @@ class _Part:
 
 
 def _parts(diff: Diff, sides: tuple[str, str], everything: bool) -> Iterator[_Part]:
-    """Yield the sections of a difference: arms, study, arms of one side only, and tasks."""
+    """Yield the sections of a difference: arms, study, arms of one side only, and tasks.
+
+    Args:
+        diff: The difference.
+        sides: Names of the two specs or runs.
+        everything: Whether equal settings are listed too.
+    """
     for names, arm in _group_arms(diff.arms):
         yield _make_part(_heads(names, sides), _unnamed_rows(arm), arm, everything)
     if diff.study.rows or everything:
@@ -161,7 +173,12 @@ def _unnamed_rows(difference: SettingDiff) -> tuple[ChangedSetting, ...]:
 
 
 def _heads(names: Sequence[tuple[str, str]], sides: tuple[str, str]) -> tuple[str, str, str]:
-    """Return the heads of three columns: a name or names of arms, and the two sides."""
+    """Return the heads of three columns.
+
+    Args:
+        names: Names of the arms on both sides, a pair for each arm of the group.
+        sides: Names of the two specs or runs.
+    """
     if len(names) == 1:
         name_a, name_b = names[0]
         return ("", name_a, name_b) if name_a != name_b else (name_a, *sides)
@@ -225,7 +242,12 @@ def _gather_rows(
 
 
 def _format_value(setting: str, value: Any) -> str:
-    """Return a setting's value for people; a reward takes several lines, and a default is marked."""
+    """Return a setting's value for people; a reward takes several lines, and a default is marked.
+
+    Args:
+        setting: Dotted name of the setting.
+        value: Value of the setting.
+    """
     if isinstance(value, DefaultValue):
         return f"{_format_value(setting, value.value)} (default)"
     if setting.rpartition(".")[2] == "reward" and isinstance(value, list):
@@ -255,7 +277,12 @@ def _describe_tasks(diff: Diff, everything: bool) -> list[tuple[str, str]]:
 
 
 def _join(names: Sequence[str], most: int = _NAMES) -> str:
-    """Return the first names joined by commas, and how many more there are."""
+    """Return the first names joined by commas, and how many more there are.
+
+    Args:
+        names: The names.
+        most: The most names that are written out.
+    """
     if len(names) <= most:
         return ", ".join(names)
     return f"{', '.join(names[:most])} and {len(names) - most} more{_MORE}"

@@ -433,7 +433,12 @@ def _locate(row: Mapping[str, Any]) -> str:
 
 
 def _list_lines(lines: Sequence[str], count: int) -> list[str]:
-    """Return the first `_LINES` lines, and how many of `count` are left out."""
+    """Return the first `_LINES` lines, and a line that counts the remaining ones.
+
+    Args:
+        lines: some of the lines.
+        count: number of all lines.
+    """
     rest = count - min(len(lines), _LINES)
     return [*lines[:_LINES], *([f"and {rest} more"] if rest else [])]
 
@@ -559,7 +564,11 @@ def _templates(graph: Graph) -> list[re.Pattern[str]]:
 
 
 def _find_wordings(value: Any) -> Iterator[str]:
-    """Yield every text inside a payload that contains `{question}`."""
+    """Yield every text inside a payload that contains `{question}`.
+
+    Args:
+        value: a payload, or any value inside it.
+    """
     if isinstance(value, str):
         if "{question}" in value:
             yield value
@@ -583,7 +592,12 @@ def _read_questions(folder: Path, templates: Sequence[re.Pattern[str]]) -> dict[
 
 
 def _question_keys(texts: Sequence[str | None], templates: Sequence[re.Pattern[str]]) -> frozenset[str]:
-    """Return the keys of a question: of its text, of its bare form, and of its text without a study's words."""
+    """Return the keys that identify a question: of its text, of its bare form, and of both without a study's words.
+
+    Args:
+        texts: the question's text and its bare form, if any.
+        templates: patterns of words around a question, from `_templates`.
+    """
     keys: set[str] = set()
     more = {question_key(text) for text in texts if text is not None}
     while more:

@@ -24,6 +24,14 @@ class BudgetError(Problem):
     def __init__(
         self, reason: Reason, message: str, values: Sequence[int | float] = (), help: str | None = None
     ) -> None:
+        """Make E0408 for a frontier that does not cover the budgets, else E0410.
+
+        Args:
+            reason: What is wrong with the budgets.
+            message: The message.
+            values: The offending numbers, in tokens or budgets.
+            help: What to write instead.
+        """
         self.code = "E0408" if reason == "uncovered" else "E0410"
         super().__init__(error(self.code, message, help=help))
         self.reason = reason
@@ -93,6 +101,11 @@ def exp(l_min: int, l_max: int, n: int) -> Schedule:
     """Return `L_i = l_min (l_max / l_min)^((i-1)/n)`, rounded, i = 1 … n: the paper's REO-RL (Exp).
 
     `l_min` = 1K, `l_max` = 32K and `n` = 5 give 1K, 2K, 4K, 8K, 16K exactly.
+
+    Args:
+        l_min: The smallest budget in tokens.
+        l_max: The longest response in tokens.
+        n: The number of budgets.
 
     Raises:
         BudgetError: No range is left between `l_min` and `l_max`, or rounding makes two budgets equal.

@@ -306,7 +306,7 @@ def check_file(path: str | Path) -> Path:
             "E0421",
             f"the file has {size:,} bytes, and curves have at most {MOST_BYTES:,}",
             where=str(path),
-            help="give curves (a row a budget), not samples",
+            help="give curves (a row for each budget), not samples",
         )
     return path
 
@@ -477,7 +477,7 @@ def read_frame(path: Path) -> pl.DataFrame:
         ) from None
     if frame.height > MOST_ROWS:
         raise problem(
-            "E0421", f"the table has over {MOST_ROWS:,} rows", where=str(path), help="give a row a budget"
+            "E0421", f"the table has over {MOST_ROWS:,} rows", where=str(path), help="give a row per budget"
         )
     return frame
 
@@ -535,7 +535,12 @@ def number(value: object, column: str, where: str) -> float:
 
 
 def whole_number(value: object, where: str) -> int:
-    """Return a budget in a row, `64` or `64.0`, in tokens; a fraction is E0421."""
+    """Return a value of a row that has to be a budget, `64` or `64.0`, in tokens; any other value is E0421.
+
+    Args:
+        value: The value.
+        where: The row, for messages.
+    """
     count = number(value, "budget", where)
     if not count.is_integer():
         raise problem(

@@ -175,6 +175,10 @@ def same_benchmarks(curves: Curves, expected: Iterable[str], whose: str, against
 def check_benchmarks(names: Iterable[str], where: str | None = None) -> None:
     """Check that there are benchmarks, that each has a name, and that no mean is listed beside other benchmarks.
 
+    Args:
+        names: The names of the benchmarks.
+        where: The location in messages.
+
     Raises:
         Problem: E0421 or E0425.
     """
@@ -243,7 +247,12 @@ def check_curve(budgets: Sequence[object], accuracy: Sequence[object], where: st
 
 
 def _check_accuracy(accuracy: Sequence[object], where: str | None = None) -> None:
-    """Check that all accuracies are fractions; the message for the first fault names a likely reason."""
+    """Check that all accuracies are fractions; the message for the first fault names a likely reason.
+
+    Args:
+        accuracy: Should be numbers from 0 to 1.
+        where: The location in messages.
+    """
     for i, value in enumerate(accuracy):
         if isinstance(value, bool) or not isinstance(value, (int, float)):
             raise problem(

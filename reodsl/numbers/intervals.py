@@ -450,7 +450,13 @@ def add_stars(rows: Sequence[Scores], comparisons: Comparisons) -> list[Scores]:
     corrected = dict(zip(single, correct(list(single.values()), confidence), strict=True))
 
     def star(i: int, row: Scores, name: str) -> Interval | None:
-        """Return the difference called `name` of the row with index `i`, with its corrected p-value."""
+        """Return a difference of a row with its corrected p-value.
+
+        Args:
+            i: Index of the row.
+            row: The row.
+            name: A field of `STAR_FIELDS`.
+        """
         own: Interval | None = getattr(row, name)
         of_mean = comparisons.of(row.model, name)
         if own is None or of_mean is None or of_mean.p_holm is None:
@@ -716,6 +722,11 @@ def plain_of(model: ArmCells, edges: Mapping[str, Edge], places: Sequence[str]) 
 
     It is a mean over seeds and benchmarks.
 
+    Args:
+        model: The model's cells.
+        edges: The frontier on each benchmark.
+        places: Benchmarks, over which REG is averaged.
+
     Returns:
         Tokens.
     """
@@ -786,6 +797,10 @@ def mean(values: Sequence[float]) -> float:
 def interval(cells: Cells, confidence: float) -> Interval:
     """Return the interval of a mean over benchmarks, seeds and questions.
 
+    Args:
+        cells: Values by benchmark, each [seeds, questions].
+        confidence: Confidence of the interval.
+
     Returns:
         The cells' unit.
     """
@@ -794,6 +809,11 @@ def interval(cells: Cells, confidence: float) -> Interval:
 
 def interval_of(cells: Cells, spread: Spread | None, confidence: float) -> Interval:
     """Return the interval of a mean over benchmarks, seeds and questions, given its spread.
+
+    Args:
+        cells: Values by benchmark, each [seeds, questions].
+        spread: The spread of the mean; None if the cells show none.
+        confidence: Confidence of the interval.
 
     Returns:
         The cells' unit; a value without an interval if the spread is None.

@@ -100,7 +100,13 @@ def incomplete_beta(x: float, a: float, b: float) -> float:
 
 
 def _fraction(x: float, a: float, b: float) -> float:
-    """Return the continued fraction of the incomplete beta function, by Lentz's algorithm."""
+    """Return the continued fraction of the incomplete beta function, by Lentz's algorithm.
+
+    Args:
+        x: As for `incomplete_beta`.
+        a: As for `incomplete_beta`.
+        b: As for `incomplete_beta`.
+    """
     tiny = 1e-300
     c, d = 1.0, 1 / _replace_tiny(1 - (a + b) * x / (a + 1), tiny)
     value = d
@@ -377,6 +383,11 @@ def bound_reg(frontier: Curve, curve: Curve, points: Sequence[int]) -> tuple[flo
 
     A forced answer is right if the ended response is right, and may be right in all other cases.
 
+    Args:
+        frontier: The frontier's curve.
+        curve: The curve of ended responses.
+        points: The points of integration, in tokens.
+
     Returns:
         The lower and the upper bound in tokens.
     """
@@ -435,7 +446,12 @@ def comparable(frontier: Curves, curves: Curves) -> Curves:
 
 
 def unknown_model(name: str, models: Mapping[str, object]) -> Diagnostic:
-    """Return E0114 for a baseline that is not among the models."""
+    """Return E0114 for a baseline that is not among the models.
+
+    Args:
+        name: The name of the baseline.
+        models: Anything by the names of the models.
+    """
     return error(
         "E0114",
         f"there is no model `{name}` to compare with",

@@ -169,7 +169,14 @@ def read_history(store: Store, records: tuple[RunRecord, ...], tasks: Collection
 
 
 def _load(store: Store, task: str, manifest: Manifest, material: Mapping[str, Any]) -> MeasuredTask | None:
-    """Return the last result of a task with its times; None if its files cannot be read."""
+    """Return the last result of a task with its times; None if its files cannot be read.
+
+    Args:
+        store: store of the results.
+        task: id of the task.
+        manifest: the result's manifest.
+        material: kind and settings of the task at that time.
+    """
     folder, provenance = store.path(manifest.key), manifest.provenance
     kind: Kind = material["kind"]
     try:
@@ -242,7 +249,12 @@ def _train_facts(
 
 
 def _sampling_facts(folder: Path, kind: Kind) -> Facts:
-    """Return the mean length and the number of questions of stored responses."""
+    """Return the mean length and the number of questions of stored responses.
+
+    Args:
+        folder: folder of the result.
+        kind: `evaluate` or `sample`.
+    """
     if kind == "evaluate":
         summary = json.loads(read_plain(folder / "summary.json", LARGEST_RECORD))
         rows = {name: row for name, row in summary.items() if name != "mean"}
@@ -394,7 +406,12 @@ def _adapt_gradients(facts: Facts, past: Mapping[str, Any], now: Mapping[str, An
 
 
 def _length_limits(kind: str, payload: Mapping[str, Any]) -> Any:
-    """Return the settings that limit a task's lengths; measured lengths apply as long as these are equal."""
+    """Return the settings that limit a task's lengths; measured lengths apply as long as these are equal.
+
+    Args:
+        kind: kind of the task.
+        payload: settings of the task.
+    """
     if kind == "train":
         method = payload["stage"]["method"]
         return method["kind"], method.get("max_tokens"), (method.get("rollout") or {}).get("max_tokens")

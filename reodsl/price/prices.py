@@ -120,7 +120,14 @@ class _Pricer:
     """The prices of a graph's tasks, with tasks of equal settings priced once."""
 
     def __init__(self, graph: Graph, spec: Spec, history: History, sizes: Mapping[str, Sizes]) -> None:
-        """Prepare the sizes of the spec's models by canonical JSON, and empty caches."""
+        """Prepare the sizes of the spec's models by canonical JSON, and empty caches.
+
+        Args:
+            graph: tasks of the spec.
+            spec: the spec.
+            history: last results of tasks.
+            sizes: sizes of models that the spec does not declare, by name.
+        """
         self.graph, self.history = graph, history
         self.place = cache(devices_of)
         self.models = {
@@ -164,7 +171,12 @@ class _Pricer:
         if key not in self.estimates:
 
             def ask(payload: Mapping[str, Any], facts: Facts) -> Price:
-                """Return the price of this task with other settings and sizes, by the formula."""
+                """Return the price of this task with other settings and sizes, by the formula.
+
+                Args:
+                    payload: settings of the task.
+                    facts: lengths and counts of the task.
+                """
                 # A task that does not train generates on all devices.
                 used = devices if task.kind == "train" else replace(devices, generating=devices.gpus)
                 return price_task(task.kind, payload, sizes, facts, used, words, teacher_sizes)
@@ -193,7 +205,13 @@ class _Pricer:
         return on_gpus and not past and "generation" in estimate.seconds and engine_of(task) == "sglang"
 
     def _light(self, task: Task, sizes: Sizes | None, devices: Devices | None) -> Price:
-        """Return the price of a task that needs no device, such as a data set or the report."""
+        """Return the price of a task that needs no device, such as a data set or the report.
+
+        Args:
+            task: the task.
+            sizes: sizes of the task's model, if it has a model of known sizes.
+            devices: devices of the task's cluster, if known.
+        """
         disk = LIGHT_BYTES.get(task.kind, 10e3)
         if task.kind == "model" and sizes is not None:
             width = devices.width if devices is not None else 2
@@ -238,6 +256,11 @@ def _ran_alike(past: MeasuredTask, task: Task, devices: Devices) -> bool:
 
     A driver says `NVIDIA A100-SXM4-80GB` for what a cluster calls `A100`, so the cluster's words have to occur in
     sequence. A result without a device's name matches nothing.
+
+    Args:
+        past: the task's last result.
+        task: the task.
+        devices: devices of the task now.
     """
     if past.kind != task.kind or past.payload.get("model") != task.payload.get("model"):
         return False
@@ -319,7 +342,13 @@ def bound_elapsed(graph: Graph, prices: Prices, ids: Iterable[str]) -> ElapsedTi
 
 
 def _longest_chain(graph: Graph, prices: Prices, todo: set[str]) -> float:
-    """Return the seconds of the longest chain of dependent tasks in `todo`."""
+    """Return the seconds of the longest chain of dependent tasks.
+
+    Args:
+        graph: tasks of the spec.
+        prices: prices of all tasks.
+        todo: ids of the tasks that count.
+    """
     ends: dict[str, float] = {}
     for task in graph.tasks:
         if task.id in todo:

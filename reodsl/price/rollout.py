@@ -148,7 +148,13 @@ def expected_draws(prompts: int, most: int, equal: float) -> float:
 
 
 def _chance_of_fewer(least: int, tries: int, chance: float) -> float:
-    """Return the probability of fewer than `least` successes in `tries`, each with probability `chance`."""
+    """Return the probability of too few successes in independent tries.
+
+    Args:
+        least: number of successes that is not too few.
+        tries: number of tries.
+        chance: probability of success in a try.
+    """
     if chance <= 0:
         return 1.0
     if chance >= 1:

@@ -98,7 +98,12 @@ def price_task(
 
 
 def price_served(payload: Mapping[str, Any], facts: Facts) -> Price:
-    """Return the price of a `sample` or `evaluate` task with a served model: the tokens sent and received."""
+    """Return the price of a `sample` or `evaluate` task with a served model: the tokens sent and received.
+
+    Args:
+        payload: settings of the task.
+        facts: lengths and counts of the task.
+    """
     if facts.questions is None:
         return Price(unpriced=_NO_COUNT)
     suite = Suite.model_validate(payload["suite"]) if "suite" in payload else None
@@ -424,7 +429,14 @@ def _round_time(load: RolloutBatch, rollout: Sampling, sizes: Sizes, devices: De
 
 
 def _end_thinking(load: RolloutBatch, rollout: Sampling, sizes: Sizes, devices: Devices) -> ForcedRound:
-    """Return the cost of continuing responses whose thinking is ended at a limit; their prefixes are read again."""
+    """Return the cost of continuing responses whose thinking is ended at a limit; their prefixes are read again.
+
+    Args:
+        load: responses of the round.
+        rollout: settings of sampling; without `solution` the cost is 0.
+        sizes: sizes of the model.
+        devices: devices of the engines.
+    """
     if rollout.solution is None:
         return ForcedRound(0.0, 0.0, 0.0, 0.0)
     uncached = replace(devices, hardware=devices.hardware.model_copy(update={"prefix_cache": False}))
@@ -437,7 +449,12 @@ def _crops(rollout: Sampling) -> bool:
 
 
 def _count_draws(method: Ppo, facts: Facts) -> float:
-    """Return the mean draws of a batch's questions in a step: measured, else expected; 1 without resampling."""
+    """Return the mean draws of a batch's questions in a step: measured, else expected; 1 without resampling.
+
+    Args:
+        method: the method of the stage.
+        facts: lengths and counts of the task.
+    """
     if not method.resample:
         return 1.0
     most = 1 + method.resample
@@ -448,7 +465,15 @@ def _count_draws(method: Ppo, facts: Facts) -> float:
 
 
 def _sequences(stage: Stage, method: Sft | Preference, sizes: Sizes, facts: Facts, devices: Devices) -> Price:
-    """Return the price of a stage of SFT on traces, or of preferences over pairs of responses."""
+    """Return the price of a stage of SFT on traces, or of preferences over pairs of responses.
+
+    Args:
+        stage: the stage.
+        method: the method of the stage.
+        sizes: sizes of the policy.
+        facts: lengths and counts of the task.
+        devices: devices of the task.
+    """
     sequences = method.batch * (1 if isinstance(method, Sft) else 2)
     prompt = min(facts.prompt or 0.0, method.max_tokens / 2)
     trace = facts.length or stage.expected_length or max(1.0, method.max_tokens * SHARE_OF_TRACE - prompt)
@@ -533,7 +558,13 @@ def _price_responses(
 
 
 def _mean_length(facts: Facts, expected: int | None, longest: int) -> float:
-    """Return the mean length of responses: measured, else declared, else assumed; at most `longest`."""
+    """Return the mean length of responses: measured, else declared, else assumed; at most `longest`.
+
+    Args:
+        facts: measured lengths, if any.
+        expected: declared length in tokens, if any.
+        longest: most tokens of a response.
+    """
     return min(facts.length or expected or longest * SHARE_OF_LONGEST, longest)
 
 

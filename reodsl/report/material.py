@@ -315,7 +315,12 @@ def read(spec: Spec, inputs: Mapping[str, Path], accepted: Iterable[Mapping[str,
 
 
 def sorted_roles(roles: Mapping[Role, Path], kind: str) -> list[tuple[Role, Path]]:
-    """Return the roles of a kind with their folders, by name, index and seed; a role without a seed comes first."""
+    """Return the roles of a kind with their folders, by name, index and seed; a role without a seed comes first.
+
+    Args:
+        roles: Folders by role.
+        kind: Kind of the role, such as `evaluate`.
+    """
 
     def sort_key(item: tuple[Role, Path]) -> tuple[str, int, bool, int]:
         role = item[0]
@@ -396,12 +401,25 @@ def _rename_arms(
     folder: Path,
     evaluations: Mapping[tuple[str, int | None], Path],
 ) -> pl.DataFrame:
-    """Return a table in which each arm has its current name in place of its name at the time of the computation."""
+    """Return a table in which each arm has its current name in place of its name at the time of the computation.
+
+    Args:
+        table: rows with the column `arm`.
+        kind: kind of the task that computed the table.
+        folder: folder of the task's result.
+        evaluations: folders of evaluations, by arm and seed.
+    """
     return table.with_columns(pl.col("arm").replace(arm_labels(kind, folder, evaluations)))
 
 
 def _summary(path: Path, arm: str, seed: int | None) -> pl.DataFrame:
-    """Return the summary of an evaluation as rows with the columns of `_SUMMARY`, a row for each benchmark."""
+    """Return the summary of an evaluation as rows with the columns of `_SUMMARY`, a row for each benchmark.
+
+    Args:
+        path: file of the summary.
+        arm: name of the arm.
+        seed: seed of the evaluation, if any.
+    """
     rows = [
         {"arm": arm, "seed": seed, "benchmark": name, **values} for name, values in read_json(path).items()
     ]

@@ -485,7 +485,12 @@ def _sum_counts(rows: pl.DataFrame) -> dict[str, float]:
 
 
 def _draw_note(words: str, files: Iterable[Path]) -> Markup:
-    """Return a warning of some words and the commonest reasons that the files of responses record."""
+    """Return a warning with the commonest reasons that files of responses record.
+
+    Args:
+        words: text of the warning.
+        files: tables with the column `unsettled`.
+    """
     files = list(files)
     with reading(files[0].parent if files else Path()):
         return _draw_reasons(words, count_reasons(files))

@@ -101,6 +101,11 @@ def columns_of(table: pl.DataFrame, benchmark: str, fields: Sequence[str]) -> tu
     """Return the columns of a benchmark that have any value.
 
     Under `mean`, if REG is shown, the difference of REG comes first, and REG against the plain frontier last.
+
+    Args:
+        table: frame of `tables.main`.
+        benchmark: name of the benchmark, or `mean`.
+        fields: names of columns.
     """
     if benchmark != MEAN or "reg" not in fields:
         return filled_columns(table, fields)
@@ -143,7 +148,14 @@ def cell(row: Mapping[str, Any], benchmark: str, column: str, *, roomy: bool) ->
 
 
 def _measure_cell(row: Mapping[str, Any], benchmark: str, column: str, roomy: bool) -> Cell:
-    """Return the cell of one of the study's measures: value, interval, and the change from the baseline on hover."""
+    """Return the cell of one of the study's measures: value, interval, and the change from the baseline on hover.
+
+    Args:
+        row: row of `tables.main`.
+        benchmark: name of the benchmark, or `mean`.
+        column: name of the measure.
+        roomy: whether there is room for the interval.
+    """
     value, change = row.get(column), row.get(f"{column}_change")
     digits = 1 if value is not None and abs(value) >= 10 else 3
     interval_text = formats.interval(row.get(f"{column}_low"), row.get(f"{column}_high"), digits)
@@ -172,7 +184,13 @@ def _spread(row: Mapping[str, Any], column: str, scale: float) -> str:
 
 
 def _interval(low: float | None, high: float | None, scale: float) -> str:
-    """Return an interval as `[0.9, 1.4]` in the shown unit; empty if an end is missing."""
+    """Return an interval as `[0.9, 1.4]` in the shown unit; empty if an end is missing.
+
+    Args:
+        low: lower end in the row's unit.
+        high: upper end in the row's unit.
+        scale: factor from the row's unit to the shown unit.
+    """
     return formats.interval(None if low is None else scale * low, None if high is None else scale * high)
 
 

@@ -191,7 +191,13 @@ def _gather(store: Store, record: RunRecord, roles: Mapping[str, str]) -> _RunRe
 def _read(
     spec: Spec, inputs: Mapping[str, Path], accepted: Sequence[Mapping[str, Any]]
 ) -> tuple[Material, dict[str, str]]:
-    """Return the material of readable results, and the reason why each other role cannot be read."""
+    """Return the material of readable results, and the reason why each other role cannot be read.
+
+    Args:
+        spec: the spec that ran.
+        inputs: folders of results, by role.
+        accepted: results that a person accepted after a change.
+    """
     try:
         return read(spec, inputs, accepted), {}
     except _UNREADABLE:

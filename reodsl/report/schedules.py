@@ -245,6 +245,10 @@ def rule_rows(material: Material, declared: Chart) -> pl.DataFrame:
 def _frontier_rows(material: Material, names: Sequence[str]) -> pl.DataFrame:
     """Return the points of some frontiers, as means over benchmarks and seeds.
 
+    Args:
+        material: results of the run.
+        names: names of the frontiers.
+
     Returns:
         Columns `arm` (name of the frontier), `budget` in tokens and `accuracy` as a share.
     """

@@ -64,7 +64,7 @@ def balanced_table(material: Material, arms: Sequence[str]) -> Subset:
             if questions != names:
                 raise problem(
                     "E0431",
-                    f"`{arm}` and `{first}` were asked different questions",
+                    f"`{arm}` and `{first}` were evaluated on different questions",
                     help="evaluate the arms of a balanced table on one suite",
                 )
         subset = balance_questions(

@@ -159,6 +159,10 @@ def _add_ends(rows: pl.DataFrame, measures: Sequence[str]) -> pl.DataFrame:
 
     An end comes from the interval if it is known, else it is one standard deviation from the value, else the value
     itself.
+
+    Args:
+        rows: rows of `tables.main`.
+        measures: columns that get bars.
     """
     columns = []
     for measure in measures:

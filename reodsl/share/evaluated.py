@@ -172,10 +172,15 @@ def mean_and_error(samples: pl.DataFrame, column: str) -> tuple[float, float]:
 
 
 def curve(material: Material, evaluation: FinishedEvaluation, benchmark: str) -> dict[str, float]:
-    """Return the accuracy of an evaluation on a benchmark, as a share, by budget in tokens.
+    """Return the accuracy of an evaluation by budget in tokens.
+
+    Args:
+        material: material of the report.
+        evaluation: the evaluation.
+        benchmark: name of the benchmark.
 
     Returns:
-        Shares by the text of the budget, as JSON needs it.
+        Shares by the text of the budget, since keys of JSON are texts.
     """
     seed = pl.col("seed").is_null() if evaluation.seed is None else pl.col("seed") == evaluation.seed
     rows = material.curves.filter(
@@ -220,7 +225,13 @@ def file_name(material: Material, evaluation: FinishedEvaluation, benchmark: str
 
 
 def log(material: Material, evaluation: FinishedEvaluation, benchmark: str) -> Iterator[str]:
-    """Yield the text of an evaluation's log on a benchmark, a response at a time."""
+    """Yield the text of an evaluation's log on a benchmark, a response at a time.
+
+    Args:
+        material: material of the report.
+        evaluation: the evaluation.
+        benchmark: name of the benchmark.
+    """
     samples = evaluation.samples(benchmark)
     header = json.dumps(
         _header(material, evaluation, benchmark, samples), ensure_ascii=False, allow_nan=False
@@ -317,7 +328,14 @@ def _header(
 def _list_samples(
     material: Material, evaluation: FinishedEvaluation, benchmark: str, samples: pl.DataFrame
 ) -> Iterator[dict[str, Any]]:
-    """Yield a log's sample for each response, with its forced answers by budget as metadata."""
+    """Yield a log's sample for each response, with its forced answers by budget as metadata.
+
+    Args:
+        material: material of the report.
+        evaluation: the evaluation.
+        benchmark: name of the benchmark.
+        samples: responses on the benchmark.
+    """
     model = model_name(material, evaluation)
     rows = evaluation.forced(benchmark).iter_rows(named=True)
     at_budgets = {
