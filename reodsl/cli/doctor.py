@@ -338,7 +338,7 @@ def _check_space(prices: Prices, measures: Measures) -> tuple[Diagnostic, ...]:
             error(
                 "E0973",
                 f"the results take about {size(disk)}, and {size(measures.disk)} are free",
-                help="keep results on a larger disk with --store DIR, or make room: reodsl gc",
+                help="keep results on a larger disk with --store DIR, or free space: reodsl gc",
             )
         )
     return tuple(lacks)

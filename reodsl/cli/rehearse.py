@@ -133,7 +133,11 @@ def rehearse_command(
     ready = prepare(spec, sets, amends, target, store_dir, quiet=quiet)
     registry = load_registry()
     if registry.stand_ins is None:
-        raise problem("E0121", "these runners do not support rehearsals", help="take those of reodsl")
+        raise problem(
+            "E0121",
+            "these runners do not support rehearsals",
+            help="use the runners of reodsl: unset REODSL_RUNNERS",
+        )
     with_stand_in_gpus = bool(address) and not real
     if with_stand_in_gpus and ready.spec.study.cluster is None:
         raise problem(

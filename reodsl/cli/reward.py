@@ -87,7 +87,7 @@ def reward_command(
         raise problem(
             "E0123",
             "--length and --correct and --group give two groups of responses",
-            help="give one of them",
+            help="leave out --group, or --length and --correct",
         )
     chosen = choose_reward(spec, reward, assignments("--set", sets), assignments("--amend", amends))
     show(chosen.diagnostics, chosen.sources)
@@ -100,7 +100,9 @@ def reward_command(
     try_reward = load_registry().try_reward
     if try_reward is None:
         raise problem(
-            "E0121", "these runners cannot try a reward", help="take those of reodsl: unset REODSL_RUNNERS"
+            "E0121",
+            "these runners cannot try a reward",
+            help="use the runners of reodsl: unset REODSL_RUNNERS",
         )
     tried_responses = try_reward(chosen.reward, chosen.advantage, sample.group, splits_by_response)
     # Trying the reward added the cuts that it reads and that have no verdict.

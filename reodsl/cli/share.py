@@ -336,7 +336,7 @@ def import_command(
     import_results = load_registry().import_results
     if import_results is None:
         raise problem(
-            "E0121", "these runners import no results", help="take those of reodsl: unset REODSL_RUNNERS"
+            "E0121", "these runners import no results", help="use the runners of reodsl: unset REODSL_RUNNERS"
         )
     sources = tuple(zip(files, model_by_file, strict=True))
     counts = import_results(

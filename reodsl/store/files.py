@@ -407,7 +407,7 @@ def walk(folder: Path) -> Iterator[Path]:
 def is_full(error: BaseException, folder: Path) -> bool:
     """Return whether a write below `folder` failed with `error` because no space is left.
 
-    Some libraries give the number of the error, some only a message, and some neither: polars reports `transport error`
+    The operating system's error has a number, some libraries raise only a message, and polars raises `transport error`
     for the footer of a table. So the free space counts as well.
     """
     if isinstance(error, OSError) and error.errno in _FULL:

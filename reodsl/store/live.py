@@ -134,7 +134,7 @@ def mark_kept(work: Path, count: int) -> None:
 
 
 def read_kept(work: Path) -> int:
-    """Return the count of `mark_kept`; 0 if nothing can be read."""
+    """Return how much of a task its attempts have saved, as `mark_kept` wrote into the work folder; 0 without that file."""
     try:
         return int((work / KEPT).read_text("utf-8"))
     except (OSError, ValueError):

@@ -463,14 +463,14 @@ def _read_rows(evaluation: Evaluation, rows: Rows) -> list[dict[str, Any]]:
 
 
 def response(
-    evaluation: Evaluation, row: int, is_complete: bool = False, last_budget: int | None = None
+    evaluation: Evaluation, row: int, keeps_middle: bool = False, last_budget: int | None = None
 ) -> dict[str, Any] | None:
     """Read a response with its text and its cuts.
 
     Args:
         evaluation: Files of the responses.
         row: Number of the response's row.
-        is_complete: Whether a text of more than `MOST_TEXT` characters keeps its middle.
+        keeps_middle: Whether a text of more than `MOST_TEXT` characters keeps its middle.
         last_budget: Budget at which the integration of lost tokens ends, in tokens; None for the last budget.
 
     Returns:
@@ -492,7 +492,7 @@ def response(
         character = end if end is not None else len(text) * budget // max(1, tokens)
         cut.update(characters=min(character, len(text)), exact=end is not None or budget >= tokens)
     left_out = 0
-    if len(text) > MOST_TEXT and not is_complete:
+    if len(text) > MOST_TEXT and not keeps_middle:
         half = MOST_TEXT // 2
         left_out = len(text) - 2 * half
         text = text[:half] + text[-half:]

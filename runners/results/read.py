@@ -145,7 +145,8 @@ def find(row: Any, path: str) -> Any:
     Args:
         row: The row, or a value in it.
         path: Names and indices separated by points: `choices.0.text`. `#PATH` is a digest of the value, `A - B` a
-            difference of two integers, `A|B` the first value that exists, and `*` the only entry of a record.
+            difference of two integers, `A|B` the first value that exists, and `*` the only entry of a record. `[]` at the
+            end has no effect here.
 
     Raises:
         LookupError: `*` could be several entries.

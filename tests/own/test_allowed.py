@@ -482,7 +482,7 @@ def test_a_loss_and_an_advantage_that_repeat_the_settings_train_to_the_same_byte
 @pytest.mark.parametrize(
     ("name", "text", "code", "words"),
     [
-        ("mine.py", "def lost(tokens):\n    return 0\n", "E0743", "there is `lost`"),
+        ("mine.py", "def lost(tokens):\n    return 0\n", "E0743", "it has `lost`"),
         ("mine.py", "def loss(logprobs, old):\n    return 0\n", "E0743", "instead of `tokens`"),
         ("mine.py", TRAINED.replace("tokens.old", "tokens.older"), "E0744", "has no attribute 'older'"),
         ("mine.py", TRAINED.replace("return -", "return -0 *"), "E0744", "no gradient reaches"),

@@ -76,7 +76,7 @@ def test_a_process_shows_no_line_of_a_file_outside_its_package(layered: Path, in
     (layered.parent / "link.py").symlink_to(secret)
     said = {"status": "error", "message": "x", "line": 1, "inside": inside}
     with pytest.raises(Problem) as caught:
-        makes()._values(said, 1, bool)
+        makes()._read_values(said, 1, bool)
     (found,) = caught.value.diagnostics
     assert found.where == f"{layered.with_name('__init__.py')}:1"
     assert "hunter2" not in str(found)

@@ -134,8 +134,8 @@ def test_a_rehearsal_with_the_real_model_calibrates_the_plan(
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        (("--real", "--engine", "sglang"), "--real takes the spec's engine"),
-        (("--address", "local", "--engine", "sglang"), "--address takes the spec's engine"),
+        (("--real", "--engine", "sglang"), "--real uses the spec's engine"),
+        (("--address", "local", "--engine", "sglang"), "--address uses the spec's engine"),
         (("--real", "--address", "local"), "--real needs GPUs"),
         (("--address", "local"), "E0971"),
     ],

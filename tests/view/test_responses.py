@@ -177,7 +177,7 @@ def test_the_middle_of_a_response_of_five_megabytes_is_left_out(tmp_path: Path) 
     assert found["left_out"] == len(text) - MOST_TEXT
     assert found["response"].startswith("0000000 ")
     assert found["response"].endswith("0639999 ")
-    whole = response(evaluation, 0, is_complete=True)
+    whole = response(evaluation, 0, keeps_middle=True)
     assert whole is not None
     assert whole["response"] == text
 

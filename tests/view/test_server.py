@@ -223,9 +223,9 @@ def test_rollouts_name_the_wording_that_they_were_asked_in(tmp_path: Path) -> No
         ("responses", {"offset": "-1"}, "`offset` is not a whole number"),
         ("responses", {"shortest": "9" * 40}, "`shortest` is not a whole number"),
         ("response", {"evaluation": "tiny@1", "row": "99"}, "no such response"),
-        ("nothing", {}, "no such answer"),
-        ("__init__", {}, "no such answer"),
-        ("runs", {"x": "y" * 5000}, "no such answer"),
+        ("nothing", {}, "unknown or too long query"),
+        ("__init__", {}, "unknown or too long query"),
+        ("runs", {"x": "y" * 5000}, "unknown or too long query"),
     ],
 )
 def test_what_is_asked_wrongly_is_told(
