@@ -181,7 +181,7 @@ TRACK, METRIC, STEP = "track.", "metric.", "step"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Constant(Node):
-    """A constant. `unit` is its power of tokens, for people: what a reward computes does not depend on it."""
+    """A constant. `unit` is its power of tokens, for people; the value of a reward does not depend on the unit."""
 
     presentation = frozenset({"unit"})
     op: Literal["number"] = "number"
@@ -219,7 +219,7 @@ class Correct(Node):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ForcedAnswer(Node):
-    """1 where the answer forced after the first `cut` tokens is right, else 0; a shorter response is graded as it is."""
+    """1 if the answer forced after the first `cut` tokens is right, else 0; a shorter response is graded unchanged."""
 
     op: Literal["forced"] = "forced"
     of: str
@@ -228,7 +228,7 @@ class ForcedAnswer(Node):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CutAnswer(Node):
-    """1 where the first `cut` tokens, with nothing forced, hold the right answer, else 0."""
+    """1 if the first `cut` tokens contain the right answer without forcing, else 0."""
 
     op: Literal["bare"] = "bare"
     of: str
@@ -246,7 +246,7 @@ class Attribute(Node):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PythonTerm(Node):
-    """A number that a function of the user's gives a response: `FILE.py:FUNCTION`, or a package's `MODULE:FUNCTION`."""
+    """A number that a user's function computes from a response: `FILE.py:FUNCTION`, or a package's `MODULE:FUNCTION`."""
 
     op: Literal["python"] = "python"
     function: str
@@ -260,9 +260,9 @@ class PythonTerm(Node):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LimitedPythonTerm(PythonTerm):
-    """A call with limits: responses at a time, seconds of processor time for these responses, and GiB of memory.
+    """A call of a user's function with limits: responses a call, seconds of processor time a call, and GiB of memory.
 
-    Another class, because results were stored whose rewards have none.
+    This is a separate class, because rewards of stored results have no limits.
     """
 
     op: Literal["limited_python"] = "limited_python"  # type: ignore[assignment]
@@ -278,7 +278,7 @@ class LimitedPythonTerm(PythonTerm):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Weight(Node):
-    """The coefficient of the split at hand: `trapezoid`, `uniform`, or `half_first` (as Q-Spec's is printed)."""
+    """The coefficient of the current split: `trapezoid`, `uniform`, or `half_first` (as printed for Q-Spec)."""
 
     op: Literal["weight"] = "weight"
     rule: WeightRule
@@ -286,7 +286,7 @@ class Weight(Node):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WeightAt(Node):
-    """The coefficient of the split that the variable `of` of a statistic over `splits` is at."""
+    """The coefficient of the split that is the value of `of`, the variable of a statistic over `splits`."""
 
     op: Literal["weight_at"] = "weight_at"
     rule: WeightRule
@@ -330,7 +330,7 @@ class FunctionCall(Node):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class If(Node):
-    """`then` where `test` holds, else `other`."""
+    """`then` if `test` holds, else `other`."""
 
     op: Literal["if"] = "if"
     test: Expression
@@ -340,12 +340,11 @@ class If(Node):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Aggregate(Node):
-    """A statistic of `value` over the responses, or the splits, in `over` that meet `where`; `empty` when none does.
+    """A statistic of `value` over the responses, or the splits, in `over` that meet `where`; `empty` if none does.
 
-    `group` is the question's responses of this step, `ref` the reference model's samples of it, `history` those of the
-    stage's steps before, at most the last `MEMORY` of them. `splits` are the places of the response's splits: there `var` is
-    a name, a number of tokens.
-    `std` is the population's; `count` counts.
+    `group` is the question's responses in this step, `ref` the reference model's responses to the question, and `history`
+    the responses to it in earlier steps of the stage, at most the last `MEMORY`. With `splits`, `var` is the name of a
+    split in tokens. `std` is the population's standard deviation; `count` counts.
     """
 
     op: Literal["aggregate"] = "aggregate"  # the tag of the class
@@ -359,12 +358,12 @@ class Aggregate(Node):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepStatistic(Node):
-    """A statistic of `value` over responses beyond a question's, the same for all; `empty` where none meets `where`.
+    """A statistic of `value` over responses to many questions, equal for all responses of a step; `empty` if it has none.
 
-    In a track or a measure it is over other responses: `steps` are those of the last `window` steps before the one at hand,
-    `monitor` those that the monitor set was answered with last, `arm` those of an arm and `base` those of the baseline. In a
-    reward it is over `batch`, all responses of the step. A `group` inside is of the question of `var`.
-    `quantile` is the least value that the share `at` of all do not exceed.
+    A track reads `steps`, the responses of the last `window` steps, or `monitor`, the latest responses to the monitor set. A
+    measure reads `arm`, an arm's responses, or `base`, the baseline's. A reward reads `batch`, all responses of the step.
+    Inside, `group` is the responses to the same question as `var`. `quantile` is the smallest value that the share `at` of
+    all values does not exceed.
     """
 
     op: Literal["history"] = "history"  # the tag of the class
@@ -380,10 +379,10 @@ class StepStatistic(Node):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TokenRun(Node):
-    """A statistic of `value` over tokens, with what a model thinks of each: `value` has names of `TOKENS`.
+    """A statistic of `value` over tokens, which reads a model's numbers of each token by the names in `TOKENS`.
 
-    The tokens are the first `cut` of a response, or all. Of the `truth` they are the reference answer's: forced after
-    these, or without a cut, and at a response's end, in the place of its own answer. `empty` is for no token.
+    The tokens are the first `cut` tokens of a response, or all. With `truth` they are the reference answer's, forced after
+    the cut; without a cut, or at a response's end, they replace the response's answer. `empty` is the value over no tokens.
     """
 
     op: Literal["tokens"] = "tokens"  # the tag of the class
@@ -431,9 +430,9 @@ class TokenRun(Node):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AnswerRun(TokenRun):
-    """The same over the tokens of the answer that was read in a response: all that hold a part of its text.
+    """A statistic over the tokens of the answer that is found in a response: all tokens with a part of its text.
 
-    Another class, because results were stored whose rewards have none.
+    This is a separate class, because rewards of stored results have no such statistics.
     """
 
     op: Literal["answer_tokens"] = "answer_tokens"  # type: ignore[assignment]

@@ -28,9 +28,9 @@ from reodsl.ir.expression import (
 
 
 class FixedSplits(IR):
-    """Splits at places that many responses share.
+    """Splits that are the same for many responses.
 
-    Where they are `reached`, a response has those below its end, and its end.
+    If `reached`, a response has only the splits before its end, and its end.
     """
 
     later = frozenset({"reached"})
@@ -38,7 +38,7 @@ class FixedSplits(IR):
 
 
 class Budgets(FixedSplits):
-    """Token budgets below `l_max`, increasing; the splits are these and `l_max` itself."""
+    """Increasing token budgets below `l_max`; the splits are the budgets and `l_max`."""
 
     kind: Literal["budgets"] = "budgets"
     budgets: tuple[int, ...]
@@ -46,7 +46,7 @@ class Budgets(FixedSplits):
 
 
 class OracleBudgets(FixedSplits):
-    """Greedy budgets on a frontier of the study (its name), found when that frontier is."""
+    """Budgets that a greedy search finds on a frontier of the study, once the frontier is known."""
 
     kind: Literal["oracle"] = "oracle"
     frontier: str
@@ -56,10 +56,10 @@ class OracleBudgets(FixedSplits):
 
 
 class QuestionBudgets(FixedSplits):
-    """A budget for each question, from the training rollouts of other arms (their names), then `l_max`.
+    """A budget for each question, estimated from training rollouts of other arms, and then `l_max`.
 
-    `unsolved`: the budget of a question that none of them solves; one that none of them met has `l_max` alone, unless
-    unsolved ones are dropped.
+    `unsolved` says which budget a question gets that no arm solves. A question without rollouts has only `l_max`, unless
+    unsolved questions are dropped.
     """
 
     kind: Literal["question"] = "question"
@@ -79,7 +79,7 @@ class Steps(IR):
 
 
 class Exits(IR):
-    """`n` places of each response that are drawn from all before its end, or all of them where it has fewer, and its end."""
+    """`n` random places before the end of each response, or all places of a shorter response, and the end."""
 
     kind: Literal["exits"] = "exits"
     n: int
@@ -90,7 +90,7 @@ Split = Annotated[Budgets | OracleBudgets | QuestionBudgets | Steps | Exits, Fie
 
 
 class DenseReward(IR):
-    """A reward at each split; `var` is the split's place in tokens inside `value`."""
+    """A reward at each split; in `value`, the name `var` is the split, in tokens."""
 
     split: Split
     var: str
@@ -98,7 +98,7 @@ class DenseReward(IR):
 
 
 class NamedValue(IR):
-    """A named intermediate, evaluated in order, once a response. `written` is its name in the spec."""
+    """A named intermediate value, evaluated once per response, in order. `written` is its name in the spec."""
 
     presentation = later = frozenset({"written"})
     name: str
@@ -107,11 +107,11 @@ class NamedValue(IR):
 
 
 class Track(IR):
-    """A number that moves with training: found before each step from what came before it, or from the monitor set.
+    """A number that changes with training: computed before each step from earlier steps or the monitor set.
 
-    A reward reads it as the name `track.NAME`, and so do later tracks. `step` is the number of steps that are done. One with
-    a `start` reads the step before: its own name is its value there, `metric.NAME` a metric's, and `start` its value at the
-    first.
+    The reward and later tracks read it as `track.NAME`. `step` is the number of finished steps. A track with a `start` may
+    read the previous step: its own name is its previous value, `metric.NAME` is the mean of a metric, and `start` is its
+    value at the first step.
     """
 
     later = frozenset({"start"})
@@ -121,16 +121,16 @@ class Track(IR):
 
 
 class Metric(IR):
-    """A number that is logged and not learnt from: its mean over a step's responses is the column `metric_NAME`."""
+    """A number that is only logged: its mean over a step's responses is the column `metric_NAME`."""
 
     name: str
     value: Expression
 
 
 class Measure(IR):
-    """A number of an evaluated arm, from means over its responses and perhaps over the baseline's responses.
+    """A number of an evaluated arm, made of means over the arm's responses and perhaps over the baseline's.
 
-    `lets` are seen by `value`. `unit` is for people. It lies from `low` to `high`, as far as the language can tell.
+    `value` may read the `lets`. `unit` is for people. The number is from `low` to `high`, as far as the language can tell.
     """
 
     presentation = frozenset({"name", "unit"})
@@ -153,12 +153,11 @@ Earner = Literal["response", "prefix", "thinking", "solution"]
 
 
 class Part(IR):
-    """A term of a reward that is a sum, normalised by itself and then multiplied by `weight`.
+    """A term of a reward that is a sum: `value` is normalised separately and then multiplied by `weight`.
 
-    A weight that is no number is of a track or of the group: the same for all responses of a question.
-    A part `on` the `response` is earned by all of its tokens, the prefix's included where that is trained; one on the
-    `prefix` by the prefix's tokens alone, or by the response's first token where it was given no prefix. One on the
-    `thinking` or the `solution` is earned by the response's own tokens of that phase.
+    A weight that is an expression reads tracks or the group, so that it is the same for all responses to a question.
+    `on` says which tokens earn the part: all tokens of the `response`, with a trained prefix; only the tokens of the
+    `prefix`, or the first token of a response without a prefix; or the tokens of a phase, `thinking` or `solution`.
     """
 
     value: Expression
@@ -208,8 +207,7 @@ def reached_places(ends: Iterable[int], length: int) -> tuple[int, ...]:
 class Reward(IR):
     """A number for each response (`outcome`) or split (`dense`), or a sum of `parts`; all may read `lets` and `tracks`.
 
-    `metrics` are logged beside it. `split` is where one without a `dense` value looks at responses, for statistics over
-    `splits`.
+    `metrics` are only logged. `split` has the splits of a reward without a `dense` value, for statistics over `splits`.
     """
 
     presentation = frozenset({"name"})
@@ -319,10 +317,11 @@ class Reward(IR):
 
 @dataclass(frozen=True, slots=True)
 class RewardedResponse:
-    """A response. `forced[L]` and `bare[L]` are verdicts at cuts below `length`, in tokens.
+    """A response with the numbers that a reward reads.
 
-    `features` are numbers by name. `tokens[node][L]` is a statistic over tokens (`Tokens.of_any`) cut at L tokens, or at the
-    response's end.
+    `length` is in tokens. `forced[L]` is the verdict on the answer forced after L tokens, and `bare[L]` the verdict on the
+    first L tokens alone, for cuts L below `length`. `features` are numbers by name. `tokens[node][L]` is the value of a
+    statistic over tokens (`TokenRun.of_any`), cut at L tokens or at the response's end.
     """
 
     length: int
@@ -346,11 +345,12 @@ class RewardedResponse:
 
 @dataclass(frozen=True, slots=True)
 class ResponseGroup:
-    """A question's responses in a step, the reference model's samples of the question, and the tracks' values by name.
+    """A question's responses in a step (`rollouts`), with what a reward reads besides.
 
-    `history` are the question's responses in earlier steps, the latest last. If a reward is tried by hand, `tracks` are
-    given, with `step`, the number of finished steps. `batch` are the groups of all questions of the step, this group
-    among them; an empty `batch` means that there is no other group.
+    `reference` are the reference model's responses to the question, and `history` the responses in earlier steps, the
+    latest last. `tracks` are the values of tracks by name; if a reward is tried by hand, with `step`, the number of
+    finished steps. `batch` has the groups of all questions of the step, this group among them; it may be empty if this is
+    the only group.
     """
 
     question: str
@@ -388,10 +388,11 @@ class Choice(IR):
 
 
 class Pick(IR):
-    """A trace or pair of a question, or a trace of `each` response: `trace`, or `preferred` and then `rejected`.
+    """A rule that picks a `trace`, or a pair of a `preferred` and a `rejected` response, from a question's responses.
 
-    A later choice sees the earlier one by its name, and `where` and `margin` see both. Nothing is picked where a choice
-    finds nothing, where both are one response, or where `where` does not hold. `margin` says how much is picked by it.
+    `rejected` may read the preferred response by its name, and `where` and `margin` may read all chosen responses. Nothing
+    is picked if a choice finds no response, if both choices are the same response, or if `where` does not hold. Picks
+    with the lowest `margin` are dropped first.
     """
 
     later = frozenset({"margin"})
@@ -403,10 +404,10 @@ class Pick(IR):
 
 
 class Selection(IR):
-    """Picks from every question's `group` of responses; or no picks and `keep`, a condition on the questions to select.
+    """Picks from the responses to each question (`group`); or no picks and `keep`, a condition that selects questions.
 
-    `lets` are evaluated once a question. Of all picks, over all questions, the share `drop` with the lowest margins is
-    omitted.
+    `lets` are evaluated once per question. Of all picks of all questions, the share `drop` with the lowest margins is left
+    out.
     """
 
     presentation = frozenset({"name"})
