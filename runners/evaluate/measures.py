@@ -302,10 +302,10 @@ def cells_of(
     Args:
         rule: The measure.
         arm: For each seed, the sums of the measure's means over the arm's responses.
-        base: The same for the baseline, or None without a baseline.
+        base: For each seed, the sums over the baseline's responses; None without a baseline.
 
     Returns:
-        The measure by benchmark; None if a mean has no value for a seed.
+        The measure by benchmark; None if a mean has no value for a seed, or seeds have different questions.
     """
     sums_of: dict[StepStatistic, list[Sums]] = {}
     for node in dict.fromkeys(node for node in walk(rule) if isinstance(node, StepStatistic)):

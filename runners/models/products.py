@@ -164,9 +164,9 @@ def replace_linear(model: Any) -> None:
 
 
 def pack_linear(weight: Tensor, bias: Tensor | None, library: Library | None = None) -> Linear:
-    """Return a function that multiplies rows [n, in] by a weight to rows [n, out], for a weight that does not change.
+    """Return a function that multiplies rows [n, in] by a constant weight, to rows [n, out].
 
-    If oneDNN multiplies, the function keeps only the copy in oneDNN's layout.
+    If oneDNN multiplies, the function keeps only the copy of the weight in oneDNN's layout.
 
     Args:
         weight: [out, in].

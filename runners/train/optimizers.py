@@ -45,7 +45,11 @@ class HostOptimizer(torch.optim.Optimizer):
 
     @torch.no_grad()
     def step(self, closure: Any = None) -> None:  # type: ignore[override]
-        """Run a step of the inner optimizer on copies of the GPU's weights and gradients, and copy the weights back."""
+        """Run a step of the inner optimizer on copies of the GPU's weights and gradients, and copy the weights back.
+
+        Args:
+            closure: Always None; torch's signature requires it.
+        """
         assert closure is None
         (group,), (inner_group,) = self.param_groups, self._inner.param_groups
         inner_group["lr"] = group["lr"]

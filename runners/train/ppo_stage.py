@@ -115,7 +115,14 @@ def load_pool(method: Ppo, model: Model, job: Job, tokenizer: Any, seed: int) ->
 def _count_wordings(
     method: Ppo, questions: Sequence[PromptedQuestion], references: Mapping[str, Reference], seed: int
 ) -> dict[str, int]:
-    """Return how many questions get each wording, if a property of the question decides, as counts for `train.json`."""
+    """Return how many questions get each wording, as counts for `train.json`; empty if no property of a question decides.
+
+    Args:
+        method: The settings, with the wordings.
+        questions: The questions that can be trained on.
+        references: The reference samples by question id; questions without samples are left out if there are any.
+        seed: The task's seed.
+    """
     known_questions = [question for question in questions if not references or question.id in references]
     modes = [choose_wording(method.wordings, references, seed, question) for question in known_questions]
     counts = Counter(mode for mode in modes if mode is not None)
