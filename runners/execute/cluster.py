@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
+from concurrent.futures import Future, wait
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from threading import Thread
+from typing import Any, TypeVar
 
 from reodsl.diagnostics import Problem, error, first_line, problem
 from reodsl.graph.job import Event
@@ -20,6 +22,7 @@ from runners.execute.probes import STORE, ask_nodes, diagnose
 from runners.execute.rehearsal import declare_node
 
 # Seconds between two reports of the progress of running tasks.
+Answer = TypeVar("Answer")
 _PROGRESS_SECONDS = 0.3
 _MEMORY = "it may need more memory than the node has; the system's log then says so"
 _CAUSES = dict.fromkeys(("WorkerCrashedError", "OutOfMemoryError"), _MEMORY)
@@ -95,7 +98,7 @@ class RayCluster:
         from ray.util.placement_group import placement_group
         from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
-        self._require_ray(before_call=True)
+        capacities = [(node.cpus, node.gpus) for node in self._ask_head(nodes)]
         needed = bundles(order.task.kind, order.resources)
         # SGLang's servers reserve GPUs themselves; a process that trains or generates reserves one.
         runs_servers = order.task.kind != "train" and order.resources.engine != "embedded"
@@ -108,10 +111,11 @@ class RayCluster:
         group = None
         if len(needed) > 1 or needed[0].gpus > options["num_gpus"]:
             # All bundles are reserved at once: otherwise two orders could wait for each other's bundles for ever.
-            group = placement_group([bundle.as_ray() for bundle in needed], strategy="PACK")
+            reserved = [bundle.as_ray() for bundle in needed]
+            group = self._ask_head(lambda: placement_group(reserved, strategy="PACK"))
             strategy = PlacementGroupSchedulingStrategy(group, 0, placement_group_capture_child_tasks=True)
             options["scheduling_strategy"] = strategy
-        resources = threads_beside(order.resources, [(node.cpus, node.gpus) for node in nodes()])
+        resources = threads_beside(order.resources, capacities)
         remote = self.remotes[options["num_gpus"]].options(**options)
         ref = remote.remote(replace(order, resources=resources))
         self.flying[ref] = Flight(order, group, time.monotonic())
@@ -155,8 +159,7 @@ class RayCluster:
         if not waiting or now - self.asked < _PULSE_SECONDS:
             return []
         self.asked = now
-        self._require_ray(before_call=True)
-        cluster_nodes = nodes()
+        cluster_nodes = self._ask_head(nodes)
         for ref, flight in waiting:
             task = flight.order.task
             needed = bundles(task.kind, flight.order.resources)
@@ -187,35 +190,43 @@ class RayCluster:
                     store.tidy(flight.order.key)
         self.flying.clear()
 
-    def _require_ray(self, before_call: bool = False) -> None:
+    def _require_ray(self) -> None:
         """Check that Ray still runs. Without this check, Ray itself would end this process after a minute of silence.
-
-        Args:
-            before_call: Whether a call of Ray follows, which would hang without Ray; a silent head node is then waited
-                for until it answers or counts as lost.
 
         Raises:
             Problem: E0962 if Ray has ended.
         """
-        while True:
-            now, ended = time.monotonic(), ended_processes()
-            if not ended and (self.head is None or (not before_call and now - self.heard < _PULSE_SECONDS)):
-                return
-            if not ended and self.head is not None:
-                with suppress(Problem):
-                    answers(self.head)
-                    self.heard = now
-                ended = f"the cluster at {self.head}" if now - self.heard > _SILENCE_SECONDS else ""
-            if ended:
-                self.ended = True
-                raise problem(
-                    "E0962",
-                    f"Ray ended while tasks ran: {ended} is gone",
-                    help="Ray's log or the system's log says why; run the command again to continue",
-                )
-            if not before_call or self.heard == now:
-                return
-            time.sleep(1.0)
+        now, ended = time.monotonic(), ended_processes()
+        if not ended and self.head is not None and now - self.heard >= _PULSE_SECONDS:
+            with suppress(Problem):
+                answers(self.head)
+                self.heard = now
+            ended = f"the cluster at {self.head}" if now - self.heard > _SILENCE_SECONDS else ""
+        if ended:
+            self.ended = True
+            raise problem(
+                "E0962",
+                f"Ray ended while tasks ran: {ended} is gone",
+                help="Ray's log or the system's log says why; run the command again to continue",
+            )
+
+    def _ask_head(self, call: Callable[[], Answer]) -> Answer:
+        """Return the result of a call that Ray's head node answers, or raise E0962 if the head is lost before it answers.
+
+        The call runs in a thread, because Ray would wait for a lost head for a minute and then end this process.
+        """
+        answer = Future[Answer]()
+
+        def ask() -> None:
+            try:
+                answer.set_result(call())
+            except Exception as caught:
+                answer.set_exception(caught)
+
+        Thread(target=ask, daemon=True).start()
+        while not wait([answer], timeout=1.0).done:
+            self._require_ray()
+        return answer.result()
 
     def _report_progress(self) -> None:
         """Emit the progress of all running tasks from the store, at most every `_PROGRESS_SECONDS`."""
