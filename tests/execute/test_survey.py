@@ -27,7 +27,7 @@ def parts() -> dict[str, MachinePart]:
 
 
 def answers(monkeypatch: pytest.MonkeyPatch, told: object) -> None:
-    monkeypatch.setattr(surveying, "_ask", lambda python, code: told)
+    monkeypatch.setattr(surveying, "_run_code", lambda python, code: told)
 
 
 def test_this_machine_runs_specs() -> None:
@@ -56,14 +56,22 @@ def test_a_torch_that_does_not_import_is_broken(monkeypatch: pytest.MonkeyPatch)
 
 
 def test_devices_are_counted_and_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    answers(monkeypatch, ["2.13.0", "13.0", [["NVIDIA H200", 141 * 2**30]] * 8])
+    answers(monkeypatch, ["2.13.0", "13.0", [["NVIDIA H200", 141 * 2**30]] * 8, "torch multiplies", None])
     assert parts()["torch"].says == "2.13.0, 8 x NVIDIA H200, 141 GiB"
+
+
+def test_a_wrong_library_of_products_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert "multiplies" in parts()["torch"].says
+    monkeypatch.setenv("REODSL_PRODUCTS", "mkl")
+    found = parts()["torch"]
+    assert (found.state, "`mkl` is not a library" in found.says) == ("broken", True)
+    assert "REODSL_PRODUCTS=onednn" in (found.help or "")
 
 
 def test_a_torch_that_sees_no_gpu_where_there_is_one_is_broken(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    answers(monkeypatch, ["2.13.0+cpu", None, []])
+    answers(monkeypatch, ["2.13.0+cpu", None, [], "torch multiplies", None])
     real = Path.glob
     monkeypatch.setattr(
         Path, "glob", lambda self, text: [Path("/dev/nvidia0")] if text == "nvidia*" else real(self, text)
@@ -75,7 +83,7 @@ def test_a_torch_that_sees_no_gpu_where_there_is_one_is_broken(
 
 
 def test_sglang_is_found_in_its_own_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert surveying._sglang().state == "missing"
+    assert surveying._find_sglang().state == "missing"
     python = tmp_path / ".venv-sglang" / "bin" / "python"
     (tmp_path / ".venv-sglang" / "lib" / "python3.11" / "site-packages" / "sglang").mkdir(parents=True)
     python.parent.mkdir()
@@ -84,9 +92,9 @@ def test_sglang_is_found_in_its_own_environment(tmp_path: Path, monkeypatch: pyt
     monkeypatch.setattr(
         surveying, "_SGLANG", "import json; print('hello'); print(json.dumps(['0.5.23', '2.13.0']))"
     )
-    assert surveying._sglang().says == f"0.5.23 with torch 2.13.0, in {tmp_path / '.venv-sglang'}"
+    assert surveying._find_sglang().says == f"0.5.23 with torch 2.13.0, in {tmp_path / '.venv-sglang'}"
     monkeypatch.setattr(surveying, "_SGLANG", "raise SystemExit(3)")
-    assert surveying._sglang() == MachinePart(
+    assert surveying._find_sglang() == MachinePart(
         "sglang", "broken", f"{python} does not run: exit code 3", "make sglang", needed=False
     )
 
@@ -98,9 +106,9 @@ def test_what_lets_servers_give_memory_back_is_named_where_there_is_a_gpu(
     python = python_with(tmp_path, *("sglang", "torch_memory_saver")[: 2 if there else 1])
     monkeypatch.setenv("REODSL_SGLANG_PYTHON", str(python))
     monkeypatch.setattr(surveying, "shown_gpus", lambda: 0)
-    assert surveying._memory_saver() == ()
+    assert surveying._find_saver() == ()
     monkeypatch.setattr(surveying, "shown_gpus", lambda: 1)
-    (found,) = surveying._memory_saver()
+    (found,) = surveying._find_saver()
     assert (found.state, found.needed) == ("ok" if there else "missing", False)
     assert (found.help is None) == there
     assert there or f"{python} -P -m pip install torch_memory_saver" in (found.help or "")
