@@ -131,8 +131,8 @@ def _trace(start: Source, path: str, staged: bool, cluster: Cluster | None) -> I
     Args:
         start: The checkpoint or model.
         path: Prefix of the names.
-        staged: As for `arm_settings`.
-        cluster: As for `arm_settings`.
+        staged: Whether settings of stages are named by stage, `stages.0.…`, rather than only those of the first.
+        cluster: The study's cluster, to include the cluster of each experiment; None leaves clusters out.
     """
     if not isinstance(start, FromTraining):
         named = (start.model, "base.model") if isinstance(start, FromModel) else (start, "base")
@@ -258,8 +258,8 @@ def compare(
         b: The second spec.
         graph_a: The first spec's tasks.
         graph_b: The second spec's tasks.
-        payload_a: Returns the part of the first's tasks that results depend on.
-        payload_b: The same for the second's tasks.
+        payload_a: Returns the settings of a first task that its result depends on.
+        payload_b: Returns the settings of a second task that its result depends on.
     """
     pairs = pair(a.study, b.study)
     renamed = {arm_b.name: arm_a.name for arm_a, arm_b in pairs}
@@ -381,8 +381,8 @@ def work(a: Graph, b: Graph, payload_a: Payload = identity, payload_b: Payload =
     Args:
         a: Tasks of the first spec.
         b: Tasks of the second spec.
-        payload_a: Returns the part of the first's tasks that results depend on.
-        payload_b: The same for the second's tasks.
+        payload_a: Returns the settings of a first task that its result depends on.
+        payload_b: Returns the settings of a second task that its result depends on.
     """
     marks_a, marks_b = fingerprints(a, payload_a), fingerprints(b, payload_b)
     names_b = {mark: name for name, mark in marks_b.items()}
@@ -400,7 +400,7 @@ def fingerprints(graph: Graph, payload: Payload = identity) -> dict[str, str]:
 
     Args:
         graph: Tasks of a spec.
-        payload: Returns the part of a task that its result depends on.
+        payload: Returns the settings of a task that its result depends on.
     """
     digests: dict[str, str] = {}
     for task in graph.tasks:

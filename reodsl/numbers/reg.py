@@ -100,13 +100,7 @@ def incomplete_beta(x: float, a: float, b: float) -> float:
 
 
 def _fraction(x: float, a: float, b: float) -> float:
-    """Return the continued fraction of the incomplete beta function, by Lentz's algorithm.
-
-    Args:
-        x: As for `incomplete_beta`.
-        a: As for `incomplete_beta`.
-        b: As for `incomplete_beta`.
-    """
+    """Return the continued fraction of the incomplete beta function I(x; a, b), by Lentz's algorithm."""
     tiny = 1e-300
     c, d = 1.0, 1 / _replace_tiny(1 - (a + b) * x / (a + 1), tiny)
     value = d

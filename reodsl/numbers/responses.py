@@ -395,7 +395,11 @@ def score_responses(
     ]
 
     def rows(upper: bool) -> list[Scores]:
-        """Return the scores of all models; `upper` as for `_forced`."""
+        """Return the scores of all models over all seeds.
+
+        With `upper`, an `ended` response counts as right below its length, which bounds its curve from above, and
+        accuracy is weighted by the share of budgets that the response leaves unused, which gives AUC_OAA.
+        """
         arms: dict[str, list[ArmScores]] = {}
         budgets: tuple[int, ...] = ()
         for name, of_model in responses.seeds.items():

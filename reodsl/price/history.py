@@ -48,7 +48,11 @@ class Facts:
 
 
 def questions_in(data: Mapping[str, Any]) -> int | None:
-    """Return the number of questions in a data payload's sources; None if any source leaves its number open."""
+    """Return the number of questions in a data set, from its settings; None if a source does not declare its number.
+
+    Args:
+        data: payload of a data set.
+    """
     declared = data.get("questions")
     if declared is not None:
         return int(declared)

@@ -221,7 +221,7 @@ class Material:
         return frontier_arms(self.study)
 
     def frontier(self) -> pl.DataFrame:
-        """Return the frontier that the study is scored against, or its first frontier without a score.
+        """Return the frontier that the study is scored against; without a score, the study's first frontier.
 
         Returns:
             Columns `name`, `seed`, `benchmark`, `budget` (tokens) and `accuracy` (share).
@@ -330,7 +330,7 @@ def sorted_roles(roles: Mapping[Role, Path], kind: str) -> list[tuple[Role, Path
 
 
 def _concat(frames: list[pl.DataFrame], schema: Mapping[str, Any]) -> pl.DataFrame:
-    """Return the rows of all frames, with the columns of any; an empty frame with `schema` if no frame has rows."""
+    """Return the rows of all frames that have rows; a frame without rows but with `schema` if there are none."""
     present = [frame for frame in frames if frame.height]
     return pl.concat(present, how="diagonal_relaxed") if present else pl.DataFrame(schema=schema)
 
