@@ -256,7 +256,15 @@ def _format_value(setting: str, value: Any) -> str:
 
 
 def _describe_tasks(diff: Diff, everything: bool) -> list[tuple[str, str]]:
-    """Return notes that name the tasks which both sides share, and the others, without seeds."""
+    """Return notes on the tasks that both sides share and on all other tasks, by names without seeds.
+
+    Args:
+        diff: The difference.
+        everything: Whether all names are written out, rather than the first `_NAMES`.
+
+    Returns:
+        For each note its heading and its words.
+    """
     renamed = {arm.b: arm.a for arm in diff.arms if arm.a != arm.b}
     both = {name for pair in renamed.items() for name in pair}
 

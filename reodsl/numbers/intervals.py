@@ -499,13 +499,13 @@ def measure_cells(
 
 
 def edge(arms: Sequence[Sequence[ArmScores]], benchmark: str, seeds: int, weights: Floats) -> Edge:
-    """Return the frontier of some arms on a benchmark.
+    """Return the frontier of some arms on a benchmark: its cross-fitted, plain and best areas.
 
     Args:
-        arms: Scores of each arm by seed.
+        arms: Scores of each arm by seed, or a single item for an arm that is the same for all seeds.
         benchmark: Name of the benchmark.
         seeds: The number of seeds.
-        weights: Weight of each budget in the area, in tokens.
+        weights: Weight of each budget in an area, in tokens.
     """
     import numpy as np
 
@@ -969,7 +969,7 @@ def fixed_areas(frontier: Curves, points: Sequence[int], benchmarks: Sequence[st
     """
 
     def size(curve: Curve, whose: str) -> float:
-        """Return the area under a curve; `whose` names the curve in messages."""
+        """Return the area under a curve, in tokens; `whose` names the curve in messages."""
         check_cover(curve, points, whose)
         return reg(curve, Curve((points[0], points[-1]), (0.0, 0.0)), grid=points)
 

@@ -210,7 +210,7 @@ def gpus_of(cluster: Cluster) -> int:
 
 
 def label_cluster(cluster: Cluster | None) -> str:
-    """Return a cluster's label, such as `16 x 8 H800`, or `this machine`."""
+    """Return a cluster's label, such as `16 x 8 H800`; without a cluster, `this machine`."""
     return "this machine" if cluster is None else f"{cluster.nodes} x {cluster.gpus_per_node} {cluster.gpu}"
 
 

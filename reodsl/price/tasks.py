@@ -600,6 +600,8 @@ def _exchange_time(
 def _pass_time(flops: float, attention: float, devices: Devices, exchanged: float = 0.0) -> float:
     """Return the seconds of a pass on all training devices, or the seconds of the exchange between nodes if longer.
 
+    Attention and other products have different utilisation, and devices wait for each other (`lockstep`).
+
     Args:
         flops: FLOPs of the pass.
         attention: FLOPs of attention among them.

@@ -64,9 +64,13 @@ class Gallery:
 
 
 def safe_name(name: str, used_names: Sequence[str] | dict[str, Any]) -> str:
-    """Return a text as a name that is safe in files and attributes and is not in `used_names`.
+    """Return a text as a name that is safe in files and attributes and is not used yet.
 
     The name has at most 60 ASCII letters, digits, `-` and `_`, and then a number if needed.
+
+    Args:
+        name: any text.
+        used_names: names that are taken.
     """
     stem = (
         "".join(c if c.isascii() and (c.isalnum() or c in "-_") else "-" for c in name)[:60].strip("-")

@@ -30,7 +30,7 @@ def number(value: float | None, digits: int = 1) -> str:
 
 
 def percent(share: float | None, digits: int = 1) -> str:
-    """Return a share as a percentage without its sign, as in the paper's tables: 0.954 is `95.4`.
+    """Return a share in percent without a percent sign, as in the paper's tables: 0.954 is `95.4`.
 
     Args:
         share: number from 0 to 1, or None.
