@@ -193,7 +193,7 @@ def _read_reasons(folder: Path) -> Reasons:
 
 
 def _last_progress(live: Live | None, rows: tuple[Mapping[str, float], ...]) -> Progress | None:
-    """Return the last reported progress of a task; without a live file that of its last training step.
+    """Return the last reported progress of a task, or else that of its last training step; None without either.
 
     Args:
         live: The live file of the task, which its process writes; None if there is none.

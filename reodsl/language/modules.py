@@ -70,7 +70,7 @@ class Import:
 def _parse(source: Source, most: int) -> ParseResult:
     """Return the parse of a text of at most `most` tokens.
 
-    Results are cached without the limit, since an editor asks for the same texts at every key.
+    Results are cached without the limit, since an editor asks for the same texts at every key press.
     """
     cached = _parse_cached(source)
     return cached if cached.tokens <= most else parse(source, most)
@@ -365,7 +365,12 @@ class Modules:
         return path, f"{STD}/{'/'.join(parts)}.reo", f"std:{dotted}", True
 
     def _is_beside(self, importer: ParsedFile, parts: list[str]) -> bool:
-        """Return whether the folder of the importing file has the file that a dotted name means."""
+        """Return whether the importing file's folder has the spec that a dotted name means: `a.b` is the file `a/b.reo`.
+
+        Args:
+            importer: The importing file.
+            parts: The words of the dotted name.
+        """
         try:
             return Path(importer.key).parent.joinpath(*parts[:-1], parts[-1] + ".reo").is_file()
         except (OSError, ValueError):

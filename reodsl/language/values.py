@@ -294,7 +294,7 @@ class Scope:
     """A name of `locals` that cannot be used."""
 
     def find(self, name: str) -> Callable[[], Value] | None:
-        """Return the function that gives a local name's value, the innermost first; None for a name that is no local."""
+        """Return the function that computes the value of a local name, innermost scope first; None if no scope has it."""
         scope: Scope | None = self
         while scope is not None:
             if name in scope.locals and name != scope.hidden:

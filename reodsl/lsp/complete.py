@@ -147,7 +147,11 @@ def _complete_at(analysis: Analysis, site: CursorSite, span: Span) -> Iterator[C
 
 
 def write_snippet(kind: str) -> str:
-    """Return a declaration of a kind with its required settings as an editor's snippet; empty if it requires none."""
+    """Return a declaration of a kind with its required settings, as an editor's snippet.
+
+    The snippet is empty for kinds without required settings, and for kinds that contain other declarations or
+    formulas.
+    """
     declared_kind = KINDS.get(kind)
     if declared_kind is None or declared_kind.form == "call" or declared_kind.children or kind in FORMULAS:
         return ""

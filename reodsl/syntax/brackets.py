@@ -119,7 +119,12 @@ class _Mender:
         self._insert_closers(count, token)
 
     def _match_closer(self, closer: Token, is_first_of_line: bool) -> None:
-        """Match a closing bracket with the innermost opening bracket of its kind; report E0131 if there is none.
+        """Match a closing bracket with an open bracket, or report E0131.
+
+        The partner is the innermost open bracket of the same kind, but a `)` or `]` has no partner outside
+        the innermost open `{`. Brackets inside the partner are closed first. Without a partner, a `)` or `]`
+        directly inside another `(` or `[` is replaced by the bracket that was expected, and any other closing
+        bracket is dropped.
 
         Args:
             closer: The closing bracket.

@@ -242,7 +242,7 @@ class TextLine:
 
 
 def join_lines(first: list[TextLine], between: str, second: list[TextLine]) -> list[TextLine]:
-    """Return two lists of lines as one list, with the line between them joined to a single line.
+    """Return two lists of lines as one, in which the first line of `second` continues the last line of `first`.
 
     Args:
         first: The lines before; its last line is changed.

@@ -217,6 +217,7 @@ def mistake(read: str = "", tokens: Iterable[str] | None = None, where: str = ""
     """
 
     def enter(say: Say) -> Say:
+        """Add the function to `MISTAKES` and return it."""
         MISTAKES.append(Mistake(read, None if tokens is None else frozenset(tokens), where, say))
         return say
 

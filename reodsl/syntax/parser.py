@@ -206,9 +206,9 @@ def _sort_diagnostics(diagnostics: list[Diagnostic], gave_up: bool = False) -> t
         num_omitted = len(diagnostics) - MAX_REPORTED
         del diagnostics[MAX_REPORTED:]
         span = diagnostics[-1].labels[0].span
-        count = "the" if gave_up else num_omitted
+        count = "" if gave_up else f"{num_omitted} "
         diagnostics.append(
-            note("N0101", f"{count} further errors are not shown", span, help="fix these first")
+            note("N0101", f"{count}further errors are not shown", span, help="fix these first")
         )
     return tuple(diagnostics)
 
@@ -228,12 +228,12 @@ def rules_complete(row: Row) -> set[str]:
 
 
 def settle(table: dict[int, Row], states: list[int], start: int) -> list[int]:
-    """Return the parser's stack after completing the value, name or parameters on its top, if only one rule can.
+    """Return the parser's stack after reducing the value, name or parameters on its top, if only one rule applies.
 
     Args:
         table: The rows of the LALR parse table by state.
         states: The stack of states; not changed.
-        start: The length of the stack at the start of the item, below which nothing is completed.
+        start: The length of the stack at the start of the item, below which nothing is reduced.
     """
     states = states.copy()
     while len(states) > start:
