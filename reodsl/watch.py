@@ -316,8 +316,11 @@ def spark(values: Iterable[float], cells: int = _SPARK) -> str:
     """Return a curve as a line of block characters, scaled from its lowest to its highest value.
 
     Args:
-        values: The curve; if it is longer than `cells`, neighbouring values are averaged.
-        cells: The largest number of characters.
+        values: The curve; values that are not finite are dropped.
+        cells: The largest number of characters; neighbouring values of a longer curve are averaged.
+
+    Returns:
+        The characters; empty for fewer than two finite values.
     """
     finite_values = [value for value in values if math.isfinite(value)]
     if len(finite_values) < 2:

@@ -153,6 +153,14 @@ def _refuse_units(
 ) -> NoReturn:
     """Report E0302 for two numbers whose units differ, with a help line.
 
+    Args:
+        ctx: The state of the evaluation, to which errors are reported.
+        expr: The expression in the syntax tree, with the operator.
+        left: The left operand, for its span.
+        first: The number and unit of the left operand.
+        right: The right operand, for its span.
+        second: The number and unit of the right operand.
+
     Raises:
         NoValue: Always.
     """

@@ -448,7 +448,7 @@ def _body_lines(definition: values.Definition) -> dict[str, Origin]:
 
 
 def measure(low: Lowering, record: values.Definition) -> Measure:
-    """Build a measure (a number of an evaluated arm) with its arguments; the measure's name is the call in the spec.
+    """Build a measure (a number of an evaluated arm) with its arguments; its name is the call, such as `pass_at(4)`.
 
     Raises:
         LookupError: The measure has an error, which the checks exclude.

@@ -241,19 +241,19 @@ def evaluate_record(ctx: Context, item: tree.Decl, scope: Scope, owner: Owner) -
     """
     kind = KINDS[item.kind.name]
     parent, block = split_amend(item)
-    start = _make_record(kind, item, owner)
+    record = _make_record(kind, item, owner)
     if parent is not None:
-        start = derive_record(ctx, parent, kind, start, scope)
+        record = derive_record(ctx, parent, kind, record, scope)
     if block is not None:
-        start = apply_block(ctx, start, block, scope, item.doc or start.doc)
-    start = apply_amends(ctx, start, owner, scope)
-    if isinstance(start, Composite):
-        start = _read_parts(ctx, start, owner)
-    if UNKNOWN in start.invalid:
+        record = apply_block(ctx, record, block, scope, item.doc or record.doc)
+    record = apply_amends(ctx, record, owner, scope)
+    if isinstance(record, Composite):
+        record = _read_parts(ctx, record, owner)
+    if UNKNOWN in record.invalid:
         raise NoValue
     if not kind.partial:
-        start = complete_record(ctx, start, kind)
-    return Value(start, item.name.span)
+        record = complete_record(ctx, record, kind)
+    return Value(record, item.name.span)
 
 
 def complete_record(ctx: Context, record: Record, kind: Kind) -> Record:
@@ -273,26 +273,26 @@ def _make_record(kind: Kind, item: tree.Decl, owner: Owner) -> Record:
     return make(kind.name, {}, item.name.span, item.name.name, item.doc or "", owner)
 
 
-def _read_parts(ctx: Context, start: Composite, owner: Owner) -> Record:
-    """Return traces with the values of their styles, or a published table with those of its rows.
+def _read_parts(ctx: Context, record: Composite, owner: Owner) -> Record:
+    """Return traces with their styles, a published table with its rows, or a frontier with its curves, evaluated.
 
     Args:
         ctx: The state of the evaluation, to which errors are reported.
-        start: The record, whose `children` are not yet evaluated.
+        record: The record, whose `children` are not yet evaluated.
         owner: The file and name of the record.
     """
-    child, description, example = PARTS[start.kind]
-    parts = attempt(lambda: _evaluate_children(ctx, start.children, owner))
-    if not start.children and UNKNOWN not in start.invalid:
+    child, description, example = PARTS[record.kind]
+    parts = attempt(lambda: _evaluate_children(ctx, record.children, owner))
+    if not record.children and UNKNOWN not in record.invalid:
         ctx.error(
             "E0304",
-            f"`{start.name}` needs a {child}: {description}",
-            start.span,
+            f"`{record.name}` needs a {child}: {description}",
+            record.span,
             f"no `{child}`",
             help=f"add `{example}`",
         )
-    invalid = start.invalid if parts else start.invalid | {UNKNOWN}
-    return replace(start, parts=tuple(parts or ()), invalid=invalid)
+    invalid = record.invalid if parts else record.invalid | {UNKNOWN}
+    return replace(record, parts=tuple(parts or ()), invalid=invalid)
 
 
 def _evaluate_children(ctx: Context, children: Mapping[str, Child], owner: Owner) -> list[Record]:

@@ -217,7 +217,7 @@ def _evaluate(ctx: Context, expr: tree.Expr, scope: Scope, type_: Type | None) -
         case tree.Slice():
             ctx.fail(
                 "E0308",
-                "a response is cut inside a reward only",
+                "a response can be cut only inside a reward",
                 expr.span,
                 help="write `y[:L]` in a `reward`",
             )

@@ -108,11 +108,11 @@ def _describe_missing(
 
 
 def _join_examples(missing: Sequence[_Omission], depth: int = 0) -> str:
-    """Return the examples of missing settings as a spec would write them, such as `steps = 100, optim { lr = 1e-6 }`.
+    """Return examples of missing settings as a spec would write them, as `steps = 100, optim { lr = 1e-6 }`.
 
     Args:
         missing: The settings.
-        depth: How many of the blocks around the settings are written already.
+        depth: The number of blocks around the settings that are written already.
     """
     groups: dict[str, list[_Omission]] = {}
     for item in missing:

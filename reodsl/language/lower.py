@@ -89,7 +89,7 @@ def lower(
 
 
 def _list_changes(program: Program) -> tuple[Change, ...]:
-    """Return the changes of the command line, each once."""
+    """Return the `--set` and `--amend` changes of the command line; a change of several declarations occurs once."""
     ctx = program.context
     by_target = {(c.option, c.target): c for c in ctx.sets.values()}
     for changes in ctx.amends.values():
@@ -267,7 +267,7 @@ def _select_curves(
 
 
 def _lower_chart(low: Lowering, record: Record) -> Chart:
-    """Build a chart with the arms, frontiers and budget rules that it shows."""
+    """Build a chart with the arms, frontiers and budget schedules that it shows; only its `y` may be a measure."""
     lines = list_records(record, "lines")
     rules = [rule for rule in lines if isinstance(rule, values.WrittenBudgets)]
     return build(

@@ -309,7 +309,9 @@ class Modules:
             is_beside = not importer.std and self._is_beside(importer, parts)
             names = [f"std.{module}" for module in list_library()]
             self._report_unknown(
-                clause, names, f"write `.{name}`: the dot says beside this file" if is_beside else None
+                clause,
+                names,
+                f"write `.{name}`: the dot is this folder" if is_beside else None,
             )
             return None
         if importer.std:

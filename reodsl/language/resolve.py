@@ -111,7 +111,7 @@ def find_trained(record: Record | None) -> tuple[DeclaredExperiment, int | None]
 
 
 def find_suite(experiment: Record) -> Record | None:
-    """Return the suite of an experiment, or of the checkpoint that it evaluates without training; None without a suite."""
+    """Return the suite of an experiment, or else of the checkpoint that it only evaluates; None without a suite."""
     for source, _ in walk_ancestry(experiment):
         suite = source.sub("eval")
         if suite is not None or not isinstance(source, DeclaredExperiment) or source.is_trained:

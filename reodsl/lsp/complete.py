@@ -208,9 +208,10 @@ def _complete_member(analysis: Analysis, site: CursorSite, span: Span) -> Iterat
 
 
 def _settings(analysis: Analysis, site: CursorSite, span: Span) -> Iterator[Completion]:
-    """Yield the settings that the block around the cursor does not have yet, with required ones marked as best.
+    """Yield the settings that the block around the cursor lacks, with required settings marked as best.
 
-    Settings of other training methods are left out if the method is known.
+    Settings of other training methods are left out if the method is known. Declarations that the block may
+    contain follow.
 
     Args:
         analysis: The evaluated spec.

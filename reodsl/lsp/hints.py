@@ -73,12 +73,12 @@ def hints(analysis: Analysis, first: int, last: int) -> tuple[Hint, ...]:
     main = analysis.program.main
     if main is None:
         return ()
-    every: list[Hint] = []
+    all_hints: list[Hint] = []
     # After too many errors there are hints for the declarations that were checked.
     with suppress(LimitReached):
         for item in main.items.values():
-            every += _hint_item(analysis, item, first, last)
-    return tuple(sorted(every, key=lambda hint: (hint.line, hint.column)))
+            all_hints += _hint_item(analysis, item, first, last)
+    return tuple(sorted(all_hints, key=lambda hint: (hint.line, hint.column)))
 
 
 def _hint_item(analysis: Analysis, item: tree.ModuleItem, first: int, last: int) -> Iterator[Hint]:

@@ -373,7 +373,11 @@ def _trailing_doc(value: object, text: Any) -> str | None:
 
 
 def _bare_doc(item: object) -> str | None:
-    """Return the docstring if a block item is a triple-quoted text without brackets around it; else None."""
+    """Return the docstring if a block item is a triple-quoted text without brackets around it; else None.
+
+    A text in brackets is recognised by its span, which includes the brackets and so ends behind the closing
+    quotes.
+    """
     if isinstance(item, tree.ExprStatement) and isinstance(item.expr, tree.String) and item.expr.long:
         value, span = item.expr.value, item.span
         last = value.rpartition("\n")[2]

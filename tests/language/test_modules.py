@@ -102,6 +102,6 @@ def test_a_file_beside_this_one_needs_its_dot(tmp_path: Path) -> None:
     (tmp_path / "common.reo").write_text("budgets two = [64 tokens, 128 tokens]\n")
     (tmp_path / "spec.reo").write_text("from common import two\nbudgets own = two\n")
     (found,) = check_file(tmp_path / "spec.reo").diagnostics
-    assert (found.code, found.help) == ("E0204", "write `.common`: the dot says beside this file")
+    assert (found.code, found.help) == ("E0204", "write `.common`: the dot is this folder")
     (tmp_path / "spec.reo").write_text("from .common import two\nbudgets own = two\n")
     assert not [each for each in check_file(tmp_path / "spec.reo").diagnostics if each.severity == "error"]
