@@ -216,17 +216,28 @@ _WRAPPED = re.compile(r"\\(?:text|mathrm|frac)\{")
 class MeasuredQuantity:
     """A number with its unit and the way in which it is written."""
 
-    value: Fraction  # without percent, degrees and unit
-    is_integer: bool  # written as an integer, so that it equals no other number
-    rounded: bool  # written with decimals or a power of ten, so that it may equal numbers nearby
-    percent: bool = False  # followed by a percent sign
-    degrees: bool = False  # followed by a degree sign
-    unit: Unit | None = None  # its unit, if known
-    base: int | None = None  # the base that its digits are written in, if it is named
-    digits: str = ""  # the digits before the point as they are written
-    counted: bool = False  # followed by bare words that say what is counted
-    unended: bool = False  # decimals with dots that do not repeat, so that it is not the number of its digits
-    step: Fraction = Fraction(0)  # worth of the last digit of a rounded number with `FEWEST_DIGITS`, else 0
+    value: Fraction
+    """The number without its percent sign, degree sign and unit."""
+    is_integer: bool
+    """True if the number is written as an integer, so that only equal numbers agree with it."""
+    rounded: bool
+    """True if the number has decimals or a power of ten, so that numbers within a tolerance agree with it."""
+    percent: bool = False
+    """True if a percent sign follows the number."""
+    degrees: bool = False
+    """True if a degree sign follows the number."""
+    unit: Unit | None = None
+    """The unit, or None if the number has no known unit."""
+    base: int | None = None
+    """The base of the digits, or None if the text names no base."""
+    digits: str = ""
+    """The digits before the decimal point as the text has them."""
+    counted: bool = False
+    """True if words after the number say what is counted."""
+    unended: bool = False
+    """True for decimals that end in dots and do not repeat, so that the exact number is unknown."""
+    step: Fraction = Fraction(0)
+    """The value of 1 in the last digit of a rounded number with at least `FEWEST_DIGITS` digits, else 0."""
 
     @property
     def exact(self) -> bool:
