@@ -86,9 +86,9 @@ def diff_command(
         raise click.UsageError("name a second spec or run, or a change: --set NAME=VALUE")
     left = _find_side(a, (), (), target, store_dir)
     right = _find_side(b or a, sets, amends, target, store_dir)
-    same = left.name == right.name
-    names = left.name, _name_changed_side(right) if same else right.name
-    labels = left.label, _name_changed_side(right) if same else right.label
+    is_same_file = left.name == right.name
+    names = left.name, _name_changed_side(right) if is_same_file else right.name
+    labels = left.label, _name_changed_side(right) if is_same_file else right.label
     difference = compare(left.spec, right.spec, left.graph, right.graph, left.payload, right.payload)
     if as_json:
         print_json(to_json(difference, names))

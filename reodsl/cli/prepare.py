@@ -56,7 +56,7 @@ def wrong_files(ready: Ready, plan: Plan) -> tuple[Diagnostic, ...]:
     python_tasks = (
         tuple(item.task for item in todo if read_all([item.task.payload], folder)[0]) if codes else ()
     )
-    # A package need not be installed where a spec is planned.
+    # Packages need not be installed on the machine that plans.
     python_findings = [diagnostic for diagnostic in unread if (diagnostic.where or "").endswith(".py")]
     data_tasks = tuple(
         item.task
@@ -76,7 +76,7 @@ def wrong_files(ready: Ready, plan: Plan) -> tuple[Diagnostic, ...]:
         ]
     except Problem:
         data_findings = ()
-    # A copy may be without the split, and planning needs no packages.
+    # E0850 is left out, as a copy of a data set may lack a split, and E0121, as planning needs no packages.
     return (
         *python_findings,
         *(diagnostic for diagnostic in data_findings if diagnostic.code not in ("E0850", "E0121")),

@@ -345,8 +345,8 @@ Examples:
 def lsp_command() -> None:
     """Speak the Language Server Protocol over standard input and output, for an editor that starts it.
 
-    Diagnostics as you type, formatting, what a setting or name means and where its value comes from, its definition
-    (in the standard library too), and what may be written next. Nothing in a spec is run, and no network is reached.
+    The server sends diagnostics as you type, formats, explains a setting or name and where its value comes from, goes to
+    its definition (in the standard library too), and completes. It runs nothing in a spec, and uses no network.
     """
     from reodsl.lsp.server import serve
 
