@@ -94,7 +94,7 @@ def common_kind(curves: Iterable[tuple[str, Curve]]) -> str:
 
 
 def named_curves(models: Mapping[str, Curves]) -> Iterator[tuple[str, Curve]]:
-    """Yield each curve of models, after its name for messages."""
+    """Yield the name for messages of each curve of models, and the curve."""
     for model, curves in models.items():
         yield from ((f"`{model}` on {benchmark}", curve) for benchmark, curve in curves.items())
 

@@ -63,7 +63,7 @@ class PairDifference:
     """The equal responses of the two arms."""
 
     def swapped(self) -> PairDifference:
-        """Return the difference of the same pair with the arms exchanged."""
+        """Return the difference with the arms exchanged and the numbers negated."""
         return replace(
             self,
             one=self.two,

@@ -303,7 +303,11 @@ def keep_rehearsal(root: Path, study: str, results: Iterable[MeasuredTask]) -> N
 
 
 def read_rehearsals(root: Path) -> dict[str, MeasuredTask]:
-    """Return the readable results of all rehearsals in a store, by task."""
+    """Return the readable results of all rehearsals in a store, by the task's id.
+
+    Args:
+        root: folder of the store.
+    """
     results: dict[str, MeasuredTask] = {}
     for rows in (read_object(root / _FILE) or {}).values():
         try:

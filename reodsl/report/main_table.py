@@ -170,7 +170,12 @@ def rows(
 
 
 def latex(head: Sequence[str], body: Sequence[Sequence[str]]) -> str:
-    """Return a table as a LaTeX `tabular` with the rules of booktabs."""
+    """Return a table as a LaTeX `tabular` with the rules of booktabs.
+
+    Args:
+        head: heads of the columns.
+        body: rows of cells, the arm's name first.
+    """
     lines = [f"\\begin{{tabular}}{{l{'r' * (len(head) - 1)}}}", r"\toprule"]
     lines += [" & ".join(map(_escape, head)) + r" \\", r"\midrule"]
     lines += [
@@ -181,7 +186,12 @@ def latex(head: Sequence[str], body: Sequence[Sequence[str]]) -> str:
 
 
 def markdown(head: Sequence[str], body: Sequence[Sequence[str]]) -> str:
-    """Return a table in GitHub's Markdown, with special characters escaped."""
+    """Return a table in GitHub's Markdown, with special characters escaped.
+
+    Args:
+        head: heads of the columns.
+        body: rows of cells, the first aligned to the left.
+    """
 
     def line(cells: Sequence[str]) -> str:
         return "| " + " | ".join(re.sub(r"([|\\`*_<>\[\]])", r"\\\1", cell) for cell in cells) + " |"
@@ -191,7 +201,12 @@ def markdown(head: Sequence[str], body: Sequence[Sequence[str]]) -> str:
 
 
 def plain(head: Sequence[str], body: Sequence[Sequence[str]]) -> str:
-    """Return a table as CSV for programs: ASCII signs, no thousands separators, an empty cell for a missing value."""
+    """Return a table as CSV for programs: ASCII signs, no thousands separators, an empty cell for a missing value.
+
+    Args:
+        head: heads of the columns.
+        body: rows of cells, the arm's name first.
+    """
     output = io.StringIO()
     writer = csv.writer(output, lineterminator="\n")
     writer.writerow(head)
