@@ -82,6 +82,9 @@ def _pick_responses(
 ) -> tuple[PickedResponses, ...]:
     """Return what a pick takes from the responses to a question.
 
+    A pick of `each` takes all traces that meet its condition; any other pick takes a trace, or a pair of a preferred and a
+    rejected response, or nothing.
+
     Args:
         asker: The name of the selection, for messages.
         pick: The pick.

@@ -249,7 +249,7 @@ def admit(
     response_columns: int,
     tokens_at_once: int,
 ) -> tuple[Cohort, torch.Tensor]:
-    """Make a cohort of requests, and run the model over each different prompt once.
+    """Make a cohort, a batch of responses that start together, and run the model over each different prompt once.
 
     Args:
         decoder: The model.

@@ -57,7 +57,7 @@ def cached_rows(
     """Return where the keys and values of each response are cached, by request and tokens of the response.
 
     Args:
-        cohorts: The cohorts of a generation that still have their caches.
+        cohorts: The batches of responses of a generation that still have their caches.
         requests: All requests of the generation.
         responses: The responses to the requests.
     """

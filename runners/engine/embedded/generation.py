@@ -33,7 +33,7 @@ def groups_of(requests: Sequence[Request]) -> deque[Group]:
 
 
 def take_groups(waiting: deque[Group], rows: int, tokens: int, max_tokens: int, is_idle: bool) -> list[Group]:
-    """Take the groups of the next cohort from `waiting`.
+    """Take the groups of the next cohort, a batch of responses that start together, from `waiting`.
 
     Every row of a cohort has the columns of the longest prompt and `max_tokens` more. A group stays together, so that
     the model reads its prompt once.
@@ -176,7 +176,7 @@ class LiveCohort:
             self.last_tokens = tokens[order[: cohort.live]]
 
     def responses(self, version: int, with_logprobs: bool) -> dict[int, Generation]:
-        """Return the responses of a cohort that has finished, by the index of their request.
+        """Return the responses of this batch, which has finished, by the index of their request.
 
         Args:
             version: The number of the weights that sampled the responses.
@@ -213,7 +213,7 @@ def generate(
     settings: EmbeddedSettings,
     version: int,
 ) -> tuple[list[Generation], list[Cohort]]:
-    """Sample a response for each request.
+    """Sample a response for each request, in cohorts: batches of responses that start together and share a cache.
 
     All running cohorts decode a token per step: matrix products see the live rows of all cohorts, and attention sees
     the columns of one cohort. The next cohort is admitted when enough rows have finished.
@@ -270,7 +270,9 @@ def _next_groups(
     running: Sequence[LiveCohort],
     cached: deque[Cohort],
 ) -> list[Group]:
-    """Take the groups of the next cohort, and drop caches of finished cohorts for them.
+    """Take the requests of the next cohort, a batch of responses that start together, grouped by prompt.
+
+    Caches of finished cohorts are dropped to make their memory free.
 
     Args:
         waiting: The groups that have not started. Those returned are removed.
@@ -304,7 +306,7 @@ def _logits(decoder: Decoder, cohorts: Sequence[LiveCohort]) -> torch.Tensor:
 
     Args:
         decoder: The model.
-        cohorts: The cohorts that decode, which get a filled column more.
+        cohorts: The batches of responses that decode, whose caches get a filled column more.
 
     Returns:
         [live rows of all cohorts, vocab].
