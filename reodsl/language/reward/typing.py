@@ -368,8 +368,13 @@ def _type_call(body: FormulaScope, expr: tree.Call) -> TypedExpr:
     if name in body.env.functions:
         return _type_local(body, expr, body.env.functions[name])
     if name in body.env.call_stack:
-        hint = "write another formula; a function may call only functions above it"
-        fail(body, "E0313", f"the function `{name}` calls itself", expr, hint)
+        fail(
+            body,
+            "E0313",
+            f"the function `{name}` calls itself",
+            expr,
+            "a function may call only functions above it",
+        )
     if name in body.env.invalid:
         raise NoValue
     if name in RESPONSE:
@@ -626,13 +631,8 @@ def _type_measure(body: FormulaScope, expr: tree.Call, name: str) -> TypedExpr:
         return _type_reading(body, expr, name)
     argument = _take_only(body, expr, name, f"{name}({_name_response(body)})")
     if name == "answer":
-        fail(
-            body,
-            "E0301",
-            "an answer is not a number",
-            expr,
-            f"grade it: `correct({body.ctx.text_at(expr.span)})`",
-        )
+        hint = f"grade it: `correct({body.ctx.text_at(expr.span)})`"
+        fail(body, "E0301", "an answer is not a number", expr, hint)
     if name == "len":
         return TypedExpr(Length(of=_find_response(body, argument)), TOKENS, 1.0, body.limits.longest)
     if (
@@ -939,21 +939,11 @@ def _type_statistic(
     if source is None:
         _refuse_source(body, name, over.over)
     if source == "ref" and "y" not in body.env.responses:
-        fail(
-            body,
-            "E0301",
-            "a selection has no reference model",
-            over.over,
-            "run over `group`, the pool's responses",
-        )
+        hint = "run over `group`, the pool's responses"
+        fail(body, "E0301", "a selection has no reference model", over.over, hint)
     if source == "splits" and over.var.name == body.split_name:
-        fail(
-            body,
-            "E0208",
-            f"`{over.var.name}` is the current split of the `dense` line",
-            over,
-            "give the variable another name: `for M in splits`",
-        )
+        hint = "give the variable another name: `for M in splits`"
+        fail(body, "E0208", f"`{over.var.name}` is the current split of the `dense` line", over, hint)
     if source == "splits" and not body.is_measure:
         check_splits(body, over.over)
     inner, variable = _enter_statistic(body, over, source)
@@ -1313,25 +1303,15 @@ def _type_empty(body: FormulaScope, args: Sequence[tree.Arg], name: str) -> list
     typed = []
     for arg in args:
         if arg.name is not None and arg.name.name == "under":
-            fail(
-                body,
-                "E0310",
-                "`under` names the model that scores a token",
-                arg,
-                "move it to the number of a token: `entropy(t, under: teacher)`",
-            )
+            hint = "move it to the number of a token: `entropy(t, under: teacher)`"
+            fail(body, "E0310", "`under` names the model that scores a token", arg, hint)
         if (
             arg.name is None
             or arg.name.name != "empty"
             or isinstance(arg.value, (tree.Binding, tree.Comprehension))
         ):
-            fail(
-                body,
-                "E0310",
-                f"the only other argument of `{name}` is `empty`",
-                arg,
-                "write `empty: …`, its value if nothing is left",
-            )
+            hint = "write `empty: …`, its value if nothing is left"
+            fail(body, "E0310", f"the only other argument of `{name}` is `empty`", arg, hint)
         typed.append((arg.value.span, type_expression(body, arg.value)))
     return typed
 
