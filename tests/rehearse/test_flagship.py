@@ -125,7 +125,7 @@ def test_a_rehearsal_with_the_real_model_calibrates_the_plan(
     assert call("plan", "spec.reo") == 2
     assert "the first run measures this machine" in capsys.readouterr().out
     assert call("rehearse", "spec.reo", "--real", "--tokens", "32", "--quiet") == 0
-    assert "`reodsl plan` goes by what" in capsys.readouterr().out
+    assert "`reodsl plan` now uses the measured times" in capsys.readouterr().out
     assert call("plan", "spec.reo") == 2
     out = capsys.readouterr().out
     assert "by a rehearsed result" in out

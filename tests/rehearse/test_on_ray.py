@@ -49,7 +49,7 @@ def steps() -> int:
 def test_three_steps_of_one_process(address: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert rehearse(address, engine="embedded") == 0, capsys.readouterr().err
     assert steps() == gpu.STEPS == 3
-    assert "`reodsl plan` goes by what" in capsys.readouterr().out
+    assert "`reodsl plan` now uses the measured times" in capsys.readouterr().out
 
 
 @pytest.mark.sglang
@@ -59,6 +59,7 @@ def test_three_colocated_steps_with_a_server(
     address: str, wide: int, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """A server beside one trainer, and one whose model is spread over both devices beside two."""
-    both = {"cluster.gpus_per_node": str(wide), "cluster.tensor_parallel": str(wide)}
-    assert rehearse(address, **both) == 0, capsys.readouterr().err
+    sizes = f"gpus_per_node = {wide}, tensor_parallel = {wide}"
+    cluster = f"{gpu.CLUSTER} {{ {sizes}, placement = colocated }}"
+    assert rehearse(address, cluster=cluster) == 0, capsys.readouterr().err
     assert steps() == 3
