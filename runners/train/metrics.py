@@ -63,21 +63,20 @@ PEAK_FLOPS = {
 
 @dataclass(slots=True)
 class ThroughputCounter:
-    """The sequences that were run since the counter was last emptied: tokens and number of forward passes of each.
+    """The sequences that were run since the counter was last emptied."""
 
-    A backward pass counts as two forward passes.
-    """
+    runs: list[tuple[int, float, bool]] = field(default_factory=list)
+    """For each sequence its tokens, its cost in forward passes, and whether it had a backward pass."""
 
-    runs: list[tuple[int, float]] = field(default_factory=list)
-
-    def add(self, lengths: Sequence[int], passes: float) -> None:
-        """Count sequences that are run `passes` times.
+    def add(self, lengths: Sequence[int], passes: float, trained: bool) -> None:
+        """Count sequences.
 
         Args:
             lengths: Tokens of each sequence.
-            passes: The cost in forward passes; a backward pass costs two.
+            passes: The cost in forward passes; a backward pass costs two, or one if the weights are frozen.
+            trained: Whether the sequences had a backward pass.
         """
-        self.runs.extend((length, passes) for length in lengths)
+        self.runs.extend((length, passes, trained) for length in lengths)
 
     def empty(
         self, seconds: float, sizes: Sizes | None, devices: int, peak: float | None
@@ -93,17 +92,17 @@ class ThroughputCounter:
             peak: FLOP/s of one device, None if unknown.
 
         Returns:
-            `train_tokens_per_second`, the tokens with a full backward pass (3 passes in total) per second; and `mfu`,
-            the model FLOPs utilisation (0 to 1), if sizes and peak are known. Empty if there were no such tokens.
+            `train_tokens_per_second`, the tokens with a backward pass per second; and `mfu`, the model FLOPs
+            utilisation (0 to 1), if sizes and peak are known. Empty if there were no such tokens.
         """
         runs, self.runs = self.runs, []
-        trained = sum(length for length, passes in runs if passes == 3)
-        if not trained or seconds <= 0:
+        trained_tokens = sum(length for length, _, trained in runs if trained)
+        if not trained_tokens or seconds <= 0:
             return {}
-        rates = {"train_tokens_per_second": trained / seconds}
+        rates = {"train_tokens_per_second": trained_tokens / seconds}
         if sizes is not None and peak is not None:
             # Attention is causal: a token attends to half of its sequence on average.
-            flops = sum(passes * sizes.forward_flops(length, length**2 / 2) for length, passes in runs)
+            flops = sum(passes * sizes.forward_flops(length, length**2 / 2) for length, passes, _ in runs)
             rates["mfu"] = flops / (seconds * devices * peak)
         return rates
 

@@ -164,7 +164,7 @@ class Learner:
             assignment: The result of `assign_rows`.
         """
         for rows in chain.from_iterable(assignment):
-            self.throughput.add(batch.lengths[rows].tolist(), passes * self.cost)
+            self.throughput.add(batch.lengths[rows].tolist(), passes * self.cost, trained=passes > 1)
         make = make_packed if self.packed else make_padded
         return [make(batch.select(rows), self.device) for rows in assignment[self.ranks.rank]]
 

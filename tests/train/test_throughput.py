@@ -18,14 +18,18 @@ def test_flops_by_hand():
     layer = 2 * 32 * 32 + 2 * 32 * 16 + 3 * 32 * 48
     products = 2 * layer + 23 * 32
     tally = ThroughputCounter()
-    tally.add([10, 20], 3)
-    tally.add([10], 1)
+    tally.add([10, 20], 3, True)
+    tally.add([10], 1, False)
     flops = sum(
         passes * (2 * products * n + 4 * 2 * 32 * n * n / 2) for n, passes in ((10, 3), (20, 3), (10, 1))
     )
     found = tally.empty(2.0, sizes, 4, 1e6)
     assert found == {"train_tokens_per_second": 15.0, "mfu": pytest.approx(flops / (2.0 * 4 * 1e6))}
     assert tally.empty(2.0, sizes, 4, 1e6) == {}
+    # Under adapters a backward pass costs one pass; a reference model may cost as much as training, and is not trained.
+    tally.add([10, 20], 2, True)
+    tally.add([40], 3, False)
+    assert tally.empty(2.0, sizes, 4, None) == {"train_tokens_per_second": 15.0}
 
 
 def test_a_peak_is_that_of_the_devices_name(monkeypatch):
