@@ -117,14 +117,30 @@ def error(
 def warning(
     code: str, message: str, span: Span | None = None, text: str = "", **details: Unpack[Details]
 ) -> Diagnostic:
-    """Return a warning: the input is legal but most likely a mistake. For arguments see `error`."""
+    """Return a warning: the input is legal but most likely a mistake.
+
+    Args:
+        code: The stable code, as `W0520`.
+        message: What is probably wrong, with the value.
+        span: The primary span; None for a finding without a position in a source.
+        text: The words beside the underline.
+        **details: Further fields: `labels`, `where`, `notes`, `help` and `edits`.
+    """
     return _make_diagnostic("warning", code, message, span, text, details)
 
 
 def note(
     code: str, message: str, span: Span | None = None, text: str = "", **details: Unpack[Details]
 ) -> Diagnostic:
-    """Return a note: a fact worth seeing, as a setting that differs from the paper's. For arguments see `error`."""
+    """Return a note: a fact worth seeing, as a setting that differs from the paper's.
+
+    Args:
+        code: The stable code, as `N0101`.
+        message: The fact, with the value.
+        span: The primary span; None for a finding without a position in a source.
+        text: The words beside the underline.
+        **details: Further fields: `labels`, `where`, `notes`, `help` and `edits`.
+    """
     return _make_diagnostic("note", code, message, span, text, details)
 
 

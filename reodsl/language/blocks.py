@@ -103,7 +103,16 @@ def apply_block(
 def _apply_item(
     ctx: Context, record: R, item: tree.Assignment | tree.NamedBlock, scope: Scope, doc: str, kind: Kind
 ) -> R:
-    """Return a record after one setting or nested block; if the value is wrong, its name is in `invalid` instead."""
+    """Return a record after one setting or nested block; if the value is wrong, its name is in `invalid` instead.
+
+    Args:
+        ctx: The state of the evaluation, to which errors are reported.
+        record: The record before the item.
+        item: The setting or nested block in the syntax tree.
+        scope: The names that its expressions may use.
+        doc: The comment that the setting gets if it has none.
+        kind: The kind whose settings the record has.
+    """
     try:
         if isinstance(item, tree.Assignment):
             return _assign(ctx, record, item, scope, doc, kind)

@@ -193,7 +193,12 @@ def fold_traces(record: Record) -> FoldTraces:
 
 
 def suite(low: Lowering, record: Record) -> Suite:
-    """Build an evaluation suite; without a grid, the longest response is the only budget, which cuts no response."""
+    """Build an evaluation suite; without a grid, the longest response is the only budget, which cuts no response.
+
+    Args:
+        low: The state of lowering the study.
+        record: The declared suite.
+    """
     grid = sort_grid(record) or (record.data("max_tokens"),)
     reference_record = record.sub("reference")
     reference = None if reference_record is None else start(low, reference_record)
@@ -249,6 +254,10 @@ def checkpoint(low: Lowering, arm: values.DeclaredArm) -> Source:
 def start(low: Lowering, record: Record) -> Start:
     """Build the checkpoint that a record means: of a model, a trained experiment, or a stage of an experiment.
 
+    Args:
+        low: The state of lowering the study.
+        record: A model, an experiment, an arm, a stage of an experiment, or `checkpoint(…)`.
+
     Raises:
         LookupError: The record means no weights, which the checks exclude.
     """
@@ -264,7 +273,12 @@ def start(low: Lowering, record: Record) -> Start:
 
 
 def experiment(low: Lowering, record: values.DeclaredExperiment) -> Experiment:
-    """Build an experiment with all its stages; the result is cached by record."""
+    """Build an experiment with all its stages; the result is cached by record.
+
+    Args:
+        low: The state of lowering the study, which has the cache.
+        record: The declared experiment.
+    """
     cached = low.experiments.get(id(record))
     if cached is not None:
         return cached[1]
@@ -282,7 +296,12 @@ def experiment(low: Lowering, record: values.DeclaredExperiment) -> Experiment:
 
 
 def own_cluster(low: Lowering, record: Record) -> Cluster | None:
-    """Return an experiment's cluster if it differs from the study's cluster, else None."""
+    """Return an experiment's cluster if it differs from the study's cluster, else None.
+
+    Args:
+        low: The state of lowering, which has the study's cluster.
+        record: The experiment.
+    """
     record_ = record.sub("cluster")
     if low.cluster is None or record_ is None:
         return None
@@ -374,7 +393,12 @@ NOTHING = Reward(name="nothing", outcome=Constant(value=0.0))
 
 
 def method(low: Lowering, record: Record) -> Method:
-    """Build the training method of a stage: SFT, SimPO or DPO, which read finished responses, or PPO."""
+    """Build the training method of a stage: SFT, SimPO or DPO, which read finished responses, or PPO.
+
+    Args:
+        low: The state of lowering the study.
+        record: All settings of the stage.
+    """
     batch = record.part("batch")
     sequence_class = SEQUENCE_METHODS.get(record.data("method"))
     if sequence_class is not None:
@@ -469,7 +493,12 @@ def measure(low: Lowering, record: values.Definition) -> Measure:
 
 
 def shown_value(low: Lowering, value: Value) -> Any:
-    """Return what a table or chart shows: a measure, or the word for a built-in column."""
+    """Return what a table or chart shows: a measure, or the word for a built-in column.
+
+    Args:
+        low: The state of lowering the study.
+        value: The value of a column or axis in the spec.
+    """
     return measure(low, value.data) if isinstance(value.data, values.Definition) else plain(value)
 
 
@@ -497,7 +526,12 @@ def split(low: Lowering, record: Record, max_tokens: int) -> Split:
 
 
 def arm_name(low: Lowering, record: Record) -> str:
-    """Return the name of the study's arm for an arm or an experiment."""
+    """Return the name of the study's arm for an arm or an experiment.
+
+    Args:
+        low: The state of lowering, which has the arms' names by their experiments.
+        record: The arm or experiment.
+    """
     if isinstance(record, values.DeclaredArm):
         return record.name
     if id(record) in low.arms:

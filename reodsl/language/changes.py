@@ -310,6 +310,12 @@ def _apply_change(ctx: Context, record: R, change: Override, scope: Scope) -> R:
 
     A change without a declaration's name leaves a record unchanged that is evaluated but not trained, or that
     lacks the setting although the change is only for records that have it.
+
+    Args:
+        ctx: The state of the evaluation, to which errors are reported.
+        record: The record before the change.
+        change: The `--amend`, whose `path` is relative to the record.
+        scope: The names that the new value may use.
     """
     head, has_no_owner_name = change.path[0], ".".join(change.path) == change.target
     untrained = isinstance(record, DeclaredExperiment) and not record.is_trained

@@ -192,7 +192,14 @@ class Context:
     def fail(
         self, code: str, message: str, span: Span | None = None, text: str = "", **details: Unpack[Details]
     ) -> NoReturn:
-        """Report an error and give up the expression or declaration that has it. For arguments see `error`.
+        """Report an error and give up the expression or declaration that has it.
+
+        Args:
+            code: The stable code, as `E0402`.
+            message: The mistake, with the value.
+            span: The primary span.
+            text: The words beside the underline.
+            **details: Further fields of the diagnostic: `labels`, `where`, `notes`, `help` and `edits`.
 
         Raises:
             NoValue: Always.

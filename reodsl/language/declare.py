@@ -111,8 +111,14 @@ def evaluate_declaration(ctx: Context, module: ParsedFile, item: tree.ModuleItem
 def _evaluate_budgets(ctx: Context, item: tree.Decl, scope: Scope, owner: tuple[str, str]) -> Value:
     """Return the value of `budgets NAME = …`.
 
+    Args:
+        ctx: The state of the evaluation, to which errors are reported.
+        item: The declaration in the syntax tree.
+        scope: The names that the expression may use.
+        owner: The file and name of the declaration.
+
     Raises:
-        NoValue: The declaration has a block or a value that is no budgets; the error was reported.
+        NoValue: The declaration has no value, or a value that is no budgets; the error was reported.
     """
     if item.value is None:
         ctx.fail(
@@ -268,7 +274,13 @@ def complete_record(ctx: Context, record: Record, kind: Kind) -> Record:
 
 
 def _make_record(kind: Kind, item: tree.Decl, owner: Owner) -> Record:
-    """Return a record without settings, of the class that a kind needs."""
+    """Return a record without settings, of the class that a kind needs.
+
+    Args:
+        kind: The kind of the record.
+        item: The declaration in the syntax tree, for name, comment and span.
+        owner: The file and name of the declaration.
+    """
     make = CLASSES.get(kind.name, Record)
     return make(kind.name, {}, item.name.span, item.name.name, item.doc or "", owner)
 
@@ -501,6 +513,12 @@ def _make_thunk(
 
 def _refuse_unknown_parent(ctx: Context, kind: str, parent: tree.Name, scope: Scope) -> NoReturn:
     """Report E0201 for an arm or a frontier that is made from an unknown name.
+
+    Args:
+        ctx: The state of the evaluation, to which errors are reported.
+        kind: `arm` or `frontier`.
+        parent: The unknown name.
+        scope: The names that can be used, for the help.
 
     Raises:
         NoValue: Always.

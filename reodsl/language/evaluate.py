@@ -174,7 +174,17 @@ def check_length(ctx: Context, value: Value, span: Span) -> None:
 
 
 def _evaluate(ctx: Context, expr: tree.Expr, scope: Scope, type_: Type | None) -> Value:
-    """Return the value of an expression by its class in the syntax tree, without the limits that `evaluate` adds."""
+    """Return the value of an expression by its class in the syntax tree, without the limits that `evaluate` adds.
+
+    Args:
+        ctx: The state of the evaluation, to which errors are reported.
+        expr: The expression in the syntax tree.
+        scope: The names that the expression may use.
+        type_: The expected type; None if any type is allowed.
+
+    Raises:
+        NoValue: The expression is wrong; the error was reported.
+    """
     match expr:
         case tree.Number():
             return Value(read_number(ctx, expr), expr.span, literal=expr if expr.unit is None else None)

@@ -387,7 +387,13 @@ def make_value(data: Any, field: Setting, node: tree.Call | tree.Ident) -> Value
 
 
 def _make_typed(data: Any, type_: Type, span: Span) -> Value:
-    """Return plain data (a number, text, bool or tuple) as a value of a type, at a span."""
+    """Return plain data as a value of a type.
+
+    Args:
+        data: A number, text, bool or tuple.
+        type_: The type, which gives a number its unit and decides whether a text is a word.
+        span: The span that the value gets.
+    """
     if isinstance(type_, AnyOf):
         type_ = type_.options[0]
     if isinstance(data, tuple) and isinstance(type_, ListOf):

@@ -376,7 +376,13 @@ def _suggest_word(name: str, words: tuple[str, ...]) -> str:
 
 
 def _suggest_name(expr: tree.Name, scope: Scope, kinds: tuple[str, ...]) -> str:
-    """Return help for an unknown name: an import, another spelling of a value, a method, or a similar name."""
+    """Return help for an unknown name: an import, another spelling of a value, a method, or a similar name.
+
+    Args:
+        expr: The name in the syntax tree.
+        scope: The names that can be used.
+        kinds: The kinds of declaration that the setting accepts; empty for all kinds.
+    """
     name, study = expr.name, study_of_arm(scope, expr.name)
     return (
         suggest_import(expr, scope, kinds)

@@ -236,6 +236,11 @@ def _fit_frontiers(
 
     A score is approximate if the published frontier differs from the suites in benchmarks or settings
     (`misfits`).
+
+    Args:
+        arms: The study's arms with their suites.
+        frontiers: All frontiers of the study.
+        score: The study's score; None without one.
     """
     if score is None or not score.misfits:
         return tuple(frontiers)

@@ -74,7 +74,13 @@ def scale(value: int | float, suffix: str | None, unit: Dimension) -> int | floa
 
 
 def multiply_units(left: Dimension, right: Dimension, power: int = 1) -> Dimension:
-    """Return the dimension of a product; with `power` -1 that of a quotient."""
+    """Return the dimension of the product `left * right**power`.
+
+    Args:
+        left: The dimension of the first factor.
+        right: The dimension of the second factor.
+        power: 1 for a product, -1 for a quotient.
+    """
     exponents = dict(left)
     for base, exponent in right:
         exponents[base] = exponents.get(base, 0) + power * exponent

@@ -212,6 +212,12 @@ def _explain_setting(analysis: Analysis, site: CursorSite, word: Token, field: S
     """Return the explanation of a setting: its description, its value, and the value that it replaces.
 
     The definition is the line that set the replaced value, or else the line that set the value.
+
+    Args:
+        analysis: The evaluated spec.
+        site: The cursor with the tokens and brackets around it.
+        word: The token of the setting's name.
+        field: The declaration of the setting.
     """
     slot = _find_slot(analysis, site, word.text)
     return partial(_describe_setting, word.text, field, slot), (slot.parent or slot).span if slot else None

@@ -189,7 +189,13 @@ def is_word(token: Token) -> bool:
 
 
 def _index_at(tokens: Sequence[Token], line: int, column: int) -> int:
-    """Return the index of the first token at or behind a position; the number of tokens if there is none."""
+    """Return the index of the first token at or behind a position; the number of tokens if there is none.
+
+    Args:
+        tokens: The tokens of the text.
+        line: The line of the position, from 1.
+        column: The column of the position, from 1.
+    """
     return next(
         (i for i, token in enumerate(tokens) if (token.span.line, token.span.column) >= (line, column)),
         len(tokens),

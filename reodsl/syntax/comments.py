@@ -140,6 +140,11 @@ def _attach_within_entry(entry: tree.Node, comments: Sequence[tree.Comment], att
 
     A comment goes to the innermost brackets around it that can hold comments (block, call, list, parameters).
     A comment that is in no such brackets is written above the entry.
+
+    Args:
+        entry: The item, argument or parameter.
+        comments: The comments within the span of the entry, in source order.
+        attached: The map to which the comments are added.
     """
     stack: list[tree.Node] = [entry]
     pending = list(comments)

@@ -408,7 +408,13 @@ class Layout:
         return lines
 
     def _comments(self, comments: Sequence[tree.Comment], last: Span | None, indent: int) -> list[TextLine]:
-        """Return a line for each comment; a blank line between the comments in the source is kept."""
+        """Return a line for each comment; a blank line before a comment in the source is kept.
+
+        Args:
+            comments: The comments in source order.
+            last: The span before the first comment; None at the start of a file.
+            indent: The indentation level.
+        """
         lines = []
         for comment in comments:
             blank = last is not None and comment.span.line - last.end_line > 1

@@ -177,6 +177,11 @@ def _is_not_a_spec(source: Source, items: int, diagnostics: list[Diagnostic]) ->
     """Return whether a file is probably something else than a spec.
 
     That is assumed of a file with another suffix than `.reo`, if it has more errors than readable items.
+
+    Args:
+        source: The text and its path.
+        items: The number of items that could be read.
+        diagnostics: The diagnostics of the text.
     """
     errors = sum(diagnostic.severity == "error" for diagnostic in diagnostics)
     return PurePath(source.path).suffix not in ("", ".reo") and errors > items
