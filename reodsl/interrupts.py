@@ -18,13 +18,13 @@ from importlib import import_module
 from types import FrameType, ModuleType
 
 _AGAIN = signal.SIGURG
-"""The signal that gives an interrupt again. Others count each SIGINT, and this one does nothing where it comes late."""
+"""The signal that repeats an interrupt. A repeated SIGINT could be counted by others; a late SIGURG has no effect."""
 LOOK = 0.1
-"""Seconds between two looks at whether an interrupt is due again."""
+"""Seconds between two checks whether the interrupt must be repeated."""
 IMPORTING = 5.0
-"""Seconds that an import may take to end, once it is interrupted."""
+"""Seconds that an import may take to end after an interrupt."""
 SECONDS = 5.0
-"""Seconds after an interrupt, in which the block may clean up, until it is given again."""
+"""Seconds between an interrupt and its repetition, in which the block may clean up."""
 
 
 @contextmanager

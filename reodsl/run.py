@@ -71,7 +71,7 @@ class Listener(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class RunOutcome:
-    """The outcome of a run: its results, its report's page or None, and the checksums of the user's Python code by name."""
+    """The outcome of a run: its results, its report's page or None, and the checksums of the user's code by name."""
 
     results: RunResults
     page: Path | None

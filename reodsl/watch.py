@@ -21,7 +21,7 @@ from reodsl.store.runs import RunRecord, alive, events
 from reodsl.store.store import Store
 
 Status = Literal["running", "finished", "failed", "interrupted", "stopped"]
-"""`stopped`: the run's process is gone and wrote no end."""
+"""`stopped` means that the run's process died without recording an end."""
 
 ENDS = ("finished", "failed", "blocked")
 
@@ -33,7 +33,7 @@ class RunningTask:
     task: str
     """Name of the task."""
     began: float
-    """Start, in seconds of some clock."""
+    """Start, in seconds since the epoch or of the monotonic clock of the displaying process."""
     progress: Progress | None = None
     """Latest progress."""
     waiting: bool = False
@@ -45,7 +45,7 @@ class RunningTask:
     node: str = ""
     """Name of the node."""
     failing: Reasons = ()
-    """Reasons why code failed at responses so far."""
+    """Reasons why the user's code failed on responses so far, with counts."""
 
 
 @dataclass(frozen=True, slots=True)

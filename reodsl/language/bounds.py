@@ -7,19 +7,20 @@ from dataclasses import dataclass
 from reodsl.diagnostics.model import Diagnostic, Span, error, note
 
 MOST_STEPS = 1_000_000
-"""About two microseconds each."""
+"""The most steps of work on a spec; a step takes about two microseconds."""
 EDITOR_STEPS = 300_000
 """Steps for an editor, which waits for each answer; the library's largest module takes a seventh of them."""
 MOST_ERRORS = 100
-"""Errors after which no more is looked for: as many are shown."""
+"""The number of errors after which the check of a spec ends."""
 MOST_ARMS = 400
 MOST_SEEDS = 256
 MOST_CANDIDATES = 2**24
-"""Budgets that all greedy schedules of a spec try, those that are picked and those that are not."""
+"""The most budgets that all greedy schedules of a spec may try."""
 
 EXPRESSION_STEPS, STAGE_STEPS, IMPORT_STEPS, NAME_STEPS = 8, 90, 50, 0.1
-"""Steps of an expression evaluated or a node of a reward typed, of a stage completed or checked, of a name imported, and of
-one that a function of a reward may use. A value of a list or a budget of a schedule, made or looked at, is one step."""
+"""The steps of work charged for an expression that is evaluated or a node of a reward that is typed, for a stage that is
+completed or checked, for an imported name, and for a name that a function of a reward may use. Each value of a list and each
+budget of a schedule is one step."""
 
 
 class LimitReached(Exception):

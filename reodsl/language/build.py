@@ -231,7 +231,7 @@ BUILDERS: dict[str, Callable[[Record], IR]] = {
     "traces": fold_traces,
     "wording": wording,
 }
-"""The functions that build a record which is the value of a setting, by its kind: most by the class of that."""
+"""The function that builds the value of a setting from a record, by the record's kind."""
 
 SEQUENCE_METHODS: dict[str, type[Sft] | type[Simpo] | type[Dpo]] = {"sft": Sft, "simpo": Simpo, "dpo": Dpo}
 """The methods that learn from finished traces or pairs, by their words."""

@@ -238,7 +238,7 @@ R = TypeVar("R", bound=Record)
 STAGES = ("stages", "stage")
 """The words that begin the path to a setting of one stage."""
 REMOVABLE = frozenset({"cluster", "limit"})
-"""Settings that `--amend NAME=none` takes away: no value says that a run is on this machine, or may cost anything."""
+"""Settings that `--amend NAME=none` removes: no value means a run on this machine or without a limit of costs."""
 
 
 def apply_amends(ctx: Context, record: R, owner: Owner | None, scope: Scope, *, stage: bool = False) -> R:

@@ -39,7 +39,7 @@ from reodsl.syntax.source import Source
 
 TARGET_PATH = "<REWARD>"
 UNKNOWN_LENGTH = 2**31
-"""The longest response where nothing says how long one may be."""
+"""The longest response, in tokens, for a reward without an experiment that limits it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +50,7 @@ class ChosenReward:
     """None if a diagnostic is an error."""
     advantage: Advantage
     experiment: str | None
-    """The name of the experiment; None for a reward alone."""
+    """The name of the experiment; None for a reward without an experiment."""
     diagnostics: tuple[Diagnostic, ...]
     sources: Mapping[str, str]
     """The texts that diagnostics quote, by path."""

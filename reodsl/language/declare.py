@@ -53,7 +53,7 @@ CLASSES: dict[str, type[Record]] = {
     "published": Composite,
     "frontier": DeclaredFrontier,
 }
-"""The kinds with more to them than settings."""
+"""The classes of the kinds that have more than settings."""
 ARM_PARENTS = ("experiment", "recipe", "arm", "checkpoint", "model", "results")
 
 

@@ -240,7 +240,7 @@ _SCHEDULES: dict[str, Callable[[Arguments], Schedule]] = {
     ),
 }
 _UNKNOWN_YET = {"question_min": "question_budgets", "random_exits": "exits_split"}
-"""Functions whose splits are found as a study runs, and the kinds of their values."""
+"""The kinds of the values of functions whose splits are only found while a study runs."""
 
 
 def make_budgets(ctx: Context, value: Value, items: Sequence[Value]) -> Value:

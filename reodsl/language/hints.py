@@ -88,7 +88,7 @@ _INSTEAD: Mapping[str, str] = {
 FUNCTIONS_ELSEWHERE: Mapping[str, str] = {
     name: helps for helps, names in _INSTEAD.items() for name in names.split()
 }
-"""Functions of other tools, and what serves here, for names that are spelled unlike those here."""
+"""The advice for functions of other tools whose names resemble no function here."""
 TRAIN_KINDS = frozenset({"experiment", "recipe", "arm", "stage"})
 """The kinds that have the settings of training."""
 _TRAINING_ELSEWHERE = {
@@ -133,7 +133,7 @@ _OBJECTIVE = (
     "importance_cap",
     "resample",
 )
-"""The settings of the objective, listed for a setting that resembles none: the whole list is too long to read."""
+"""The settings of the objective, which are listed for an unknown setting instead of all settings."""
 BLOCK_NAMES = frozenset(
     name for kind in KINDS.values() for name, field in kind.fields.items() if isinstance(field.type, Block)
 )
@@ -172,7 +172,7 @@ SETTINGS_ELSEWHERE: Mapping[str, Mapping[str, str]] = {
     "arm": _TRAINING_ELSEWHERE,
     "stage": _TRAINING_ELSEWHERE,
 }
-"""Settings of other tools by kind, for names that are spelled unlike those here."""
+"""The advice, by kind, for settings of other tools whose names resemble no setting here."""
 
 
 def find_in_library(name: str) -> tuple[tuple[str, str], ...]:

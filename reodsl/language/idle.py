@@ -137,11 +137,11 @@ class Need:
     reason: str
     """The end of the message: why they are not read."""
     is_spare: bool = False
-    """True if it serves other heirs of a recipe: an inherited setting is reported only if the declaration decides too."""
+    """True if other heirs of a recipe may use the setting: then an inherited setting is reported only with a decider."""
 
 
 _OPENS = re.compile(r"\\(?:boxed|fbox)\s{0,64}\{[^}]*$")
-"""The end of a text inside a box."""
+"""The pattern of a text that ends inside an open box."""
 Condition = Callable[[Surroundings], bool]
 
 
@@ -470,7 +470,7 @@ NEEDS: dict[str, tuple[Need, ...]] = {
         ),
     ),
 }
-"""The needs of settings that are read in some surroundings alone, by their kind; `stage` is a stage as training has it."""
+"""For each kind the conditions under which some of its settings have an effect; `stage` is a stage of training."""
 
 
 def list_idle(settings: Surroundings, kind: str = "stage") -> Iterator[tuple[str, Slot, Need]]:

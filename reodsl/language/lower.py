@@ -323,7 +323,7 @@ def _default_charts(lines: tuple[str, ...], arms: Sequence[Arm]) -> tuple[Chart,
 MOST_TASKS = 20_000
 MOST_VALUES = 3_000_000
 DEEPEST = 200
-"""The deepest nesting of a spec: its serialiser gives up at 255 values in each other."""
+"""The deepest nesting of a spec; its serialiser fails at 255 nested values."""
 
 
 def lower_bounded(
@@ -383,7 +383,7 @@ class Extent:
     depth: int
     """The depth of their nesting."""
     tasks: int
-    """The tasks at most."""
+    """The largest possible number of tasks."""
 
 
 def measure_extent(spec: Spec) -> Extent:

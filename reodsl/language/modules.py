@@ -36,7 +36,7 @@ class ParsedFile:
     std: bool
     """True if it is of the library."""
     items: dict[str, tree.ModuleItem]
-    """Declarations and params by name; of two of a name, the first."""
+    """Declarations and params by name; the first one if a name occurs twice."""
     imports: dict[str, Import]
     """The imported names, by their names in this file."""
 
@@ -99,7 +99,7 @@ class Modules:
     work_limit: WorkLimit = field(default_factory=WorkLimit)
     """The work of checking so far."""
     duplicates: set[tuple[str, str]] = field(default_factory=set)
-    """The shown paths and names of what was declared twice."""
+    """The displayed path and name of each declaration that occurs twice."""
     _stack: list[tuple[str, str, Span]] = field(default_factory=list)
     """The files whose imports are being read: key, shown path, and the span of the import."""
     _bytes: int = MAX_BYTES

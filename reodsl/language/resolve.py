@@ -16,7 +16,7 @@ from reodsl.language.values import (
 WITHOUT_TRAINING = frozenset(
     {"base", "eval", "score", "cluster", "engine", "limit", "seed", "expected_length"}
 )
-"""The settings of an experiment that a checkpoint has too, which is evaluated as it is."""
+"""The settings of an experiment that also apply to a checkpoint evaluated without training."""
 
 
 def find_source(record: Record | None) -> tuple[Record | None, int | None]:

@@ -8,7 +8,7 @@ from heapq import nsmallest
 
 MOST_SHOWN = 12
 MOST_COMPARED = 512
-"""Names that one is compared with. Among more of them none is looked for."""
+"""The most names that a name is compared with; among more names no similar name is searched."""
 LONGEST = 64
 
 

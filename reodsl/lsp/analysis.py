@@ -24,7 +24,7 @@ from reodsl.syntax.source import Source
 
 UTF16 = "utf-16"
 CACHED_TEXTS = 16
-"""Texts whose lines and tokens are kept: a request asks for those of one text again at every word."""
+"""The number of texts whose lines and tokens are cached, since a request reads them for every word."""
 
 
 @dataclass(frozen=True, slots=True, order=True)

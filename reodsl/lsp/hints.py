@@ -49,7 +49,7 @@ def symbols(items: tuple[tree.BlockItem | tree.ModuleItem, ...]) -> tuple[Outlin
 
 
 MOST_VALUES = 3
-"""Values of one setting that are shown, where stages give it several."""
+"""The most values of a setting that a hint shows if stages give it several values."""
 _CALCULATED = (tree.Name, tree.Binary, tree.Unary, tree.Attribute, tree.Index)
 
 

@@ -328,7 +328,7 @@ def _lines_at(analysis: Analysis, span: Span) -> str:
 
 
 MOST_FILES = 5000
-"""Files beside a spec that are looked at; of these only those with the name in them are compiled."""
+"""The most files that are searched for a name; only files that contain the name are compiled."""
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 

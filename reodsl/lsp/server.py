@@ -46,7 +46,7 @@ _ENDING = (signal.SIGINT, signal.SIGTERM)
 PAUSE_SECONDS = 0.15
 """Seconds without a key before a text is checked."""
 BURST_SECONDS = 1.0
-"""Seconds for which an analysis answers further requests for the same texts. After that, files on the disk may be others."""
+"""Seconds for which an analysis is reused for the same texts; after that, files on the disk may have changed."""
 _CACHE: WeakKeyDictionary[LanguageServer, dict[str, tuple[float, dict[Path, str], Analysis]]] = (
     WeakKeyDictionary()
 )
