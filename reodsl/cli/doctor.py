@@ -279,7 +279,7 @@ def fit(
         store_dir: the store; None for the store beside the spec.
     """
     compiled = compile_file(path)
-    mistakes = tuple(found for found in compiled.diagnostics if found.severity == "error")
+    mistakes = tuple(finding for finding in compiled.diagnostics if finding.severity == "error")
     if compiled.spec is None or mistakes:
         return Fit(str(path), mistakes)
     spec = compiled.spec

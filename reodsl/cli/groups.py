@@ -335,8 +335,8 @@ def _read_given(
         numbers[name] = [_parse_number(value.strip()) for value in values.split(",")]
         if name in response_names:
             continue
-        first, *more = numbers[name]
-        if more:
+        first, *others = numbers[name]
+        if others:
             raise _refuse(
                 f"`{name}` has one value in a step, and --given has {len(numbers[name])}",
                 f"write `--given {name}={values.split(',')[0].strip()}`",

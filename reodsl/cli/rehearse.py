@@ -308,10 +308,10 @@ def _print_outcome(
     click.echo(f"Rehearsed {ready.spec.study.name}: {num_done} of {num_tasks} tasks done in {seconds:.0f} s.")
     for phase in phases:
         state = {True: "reached", False: "not reached", None: "left out"}[phase.reached]
-        first, *more = phase.words
+        first, *others = phase.words
         click.echo(f"{phase.name}: {state}: {first}")
-        for words in more:
-            click.echo(f"  {words}")
+        for line in others:
+            click.echo(f"  {line}")
     click.echo("Not covered by the rehearsal:")
     for limit in unshown:
         click.echo(f"  - {limit}")

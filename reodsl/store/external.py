@@ -329,8 +329,8 @@ def _pin(source: Mapping[str, Any], folder: Path, prints: Fingerprints, hub_kind
             # Only the tokenizer is on this machine; tasks that send requests to the model name it in their payload.
             tokenizer = source["tokenizer"]
             if tokenizer["kind"] == "folder":
-                texts = prints.folder(folder / tokenizer["path"], MODEL_TEXTS)
-                tokenizer = {**tokenizer, "path": f"sha256:{texts}"}
+                checksums = prints.folder(folder / tokenizer["path"], MODEL_TEXTS)
+                tokenizer = {**tokenizer, "path": f"sha256:{checksums}"}
             else:
                 tokenizer = _pin(tokenizer, folder, prints, hub_kind)
             return {"kind": "served", "tokenizer": tokenizer}

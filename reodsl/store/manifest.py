@@ -134,10 +134,12 @@ def labels(kind: Kind, result: Path, arms: Mapping[str, Path]) -> dict[str, str]
     renamed = {name: name for name, content in former.items() if current.get(name) == content}
     free = {name: content for name, content in current.items() if name not in renamed}
     for name, content in former.items():
-        new = next((name for name in free if free[name] == content), None) if name not in renamed else None
-        if new is not None:
-            renamed[name] = new
-            del free[new]
+        present = (
+            next((name for name in free if free[name] == content), None) if name not in renamed else None
+        )
+        if present is not None:
+            renamed[name] = present
+            del free[present]
     return {name: renamed.get(name, name) for name in former}
 
 
@@ -159,7 +161,7 @@ def arm_labels(
         name if seed is None else f"{name}@{seed}": folder for (name, seed), folder in evaluations.items()
     }
     renamed = labels(kind, result, folders)
-    return {old.partition("@")[0]: new.partition("@")[0] for old, new in renamed.items()}
+    return {former.partition("@")[0]: present.partition("@")[0] for former, present in renamed.items()}
 
 
 PLACE = "engine"

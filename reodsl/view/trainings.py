@@ -106,7 +106,7 @@ def list_rollouts(
     means = table.select(numbers.mean(), pl.len().alias("total")).collect().row(0, named=True)
     columns = table.slice(offset, limit).select(by_name(_SHOWN, require_all=False))
     page = [_describe_rollout(training, row) for row in columns.collect().to_dicts()]
-    texts = _read_questions(training.data, {row["question"] for row in page})
+    question_texts = _read_questions(training.data, {row["question"] for row in page})
     return {
         "steps": steps,
         "step": step,
@@ -114,7 +114,7 @@ def list_rollouts(
         "offset": offset,
         "means": means,
         "rollouts": page,
-        "questions": texts,
+        "questions": question_texts,
     }
 
 

@@ -74,7 +74,7 @@ def check(tasks: tuple[Task, ...], spec: Spec, folder: Path, machine: Machine) -
         folder: The spec's folder, where relative paths start.
         machine: The machine or cluster of the run.
     """
-    lacks = [
+    diagnostics = [
         *_check_packages(tasks, machine),
         *_check_engines(tasks, machine),
         *_check_devices(tasks, spec.study.cluster, machine),
@@ -88,7 +88,7 @@ def check(tasks: tuple[Task, ...], spec: Spec, folder: Path, machine: Machine) -
         *_check_prompts(tasks, spec, folder),
         *_check_results(spec, folder),
     ]
-    return tuple(dict.fromkeys(lacks))
+    return tuple(dict.fromkeys(diagnostics))
 
 
 def gpus() -> int:

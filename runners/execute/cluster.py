@@ -241,13 +241,13 @@ class RayCluster:
 
     def _require_nodes(self) -> None:
         """Check that every node can write to the store at its path, and has this version of reodsl, else raise E0977."""
-        lacks = [
+        errors = [
             diagnostic
             for diagnostic in diagnose(ask_nodes(self.store / "format", STORE))
             if diagnostic.severity == "error"
         ]
-        if lacks:
-            raise Problem(*lacks)
+        if errors:
+            raise Problem(*errors)
 
 
 def _release_group(flight: Flight) -> None:

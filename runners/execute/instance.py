@@ -156,8 +156,8 @@ def _refuse_ray(reason: str, address: str | None, is_listening: bool = False) ->
         is_listening: Whether a program listens at the address, and only joining failed.
     """
     if address is None:
-        alone = "`reodsl run SPEC --local` runs the tasks in one process, one after another, without Ray"
-        return problem("E0962", f"Ray does not start: {reason}", help=alone)
+        advice = "`reodsl run SPEC --local` runs the tasks in one process, one after another, without Ray"
+        return problem("E0962", f"Ray does not start: {reason}", help=advice)
     if not is_listening:
         start = "start a cluster there with `ray start --head`, or leave out `--address` to use this machine"
         return problem("E0962", f"no Ray cluster answers at {address}: {reason}", help=start)

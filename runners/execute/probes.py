@@ -117,9 +117,11 @@ def _probe_glibc(site: Site) -> str:
 def _probe_compiler(site: Site) -> str:
     """Return the version of gcc; ProbeFailed if gcc or c++ is missing or too old."""
     versions = [site.ask(name, "-dumpfullversion", "-dumpversion") for name in ("gcc", "c++")]
-    old = [version for version in versions if not version[:1].isdigit() or int(version.split(".")[0]) < _GCC]
-    if old:
-        raise ProbeFailed(f"gcc {old[0]}, and C++20 needs {_GCC}")
+    outdated = [
+        version for version in versions if not version[:1].isdigit() or int(version.split(".")[0]) < _GCC
+    ]
+    if outdated:
+        raise ProbeFailed(f"gcc {outdated[0]}, and C++20 needs {_GCC}")
     return f"gcc {versions[0]}"
 
 
@@ -171,10 +173,10 @@ def _probe_disk(site: Site) -> str:
     """Return the speed of the store's disk; ProbeFailed if it is below `_SLOW_BYTES_PER_SECOND`."""
     assert site.mark is not None
     write, read = _measure_disk(site.mark.parent, _FILE_BYTES)
-    words = f"writes {write / 1e6:,.0f} MB/s, reads {read / 1e6:,.0f} MB/s"
+    speeds = f"writes {write / 1e6:,.0f} MB/s, reads {read / 1e6:,.0f} MB/s"
     if min(write, read) < _SLOW_BYTES_PER_SECOND:
-        raise ProbeFailed(words)
-    return words
+        raise ProbeFailed(speeds)
+    return speeds
 
 
 def _measure_disk(folder: Path, size: int) -> tuple[float, float]:

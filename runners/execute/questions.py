@@ -84,10 +84,10 @@ def _find_reader(spec: Spec, reader: str, field: str) -> Iterator[Label]:
         field: Name of the number, which the source reads as `x.FIELD`.
     """
     kind, name = reader.removeprefix("the ").replace("`", "").split(" ", 1)
-    reads = re.compile(rf"\bx\.{re.escape(field)}(?![\w.])")
+    pattern = re.compile(rf"\bx\.{re.escape(field)}(?![\w.])")
     for path, text in spec.sources.items():
         start = re.search(rf"^{kind} {re.escape(name)}\b", text, re.MULTILINE)
-        match = reads.search(text, start.start()) if start else None
+        match = pattern.search(text, start.start()) if start else None
         if match is not None:
             line, before = text.count("\n", 0, match.start()) + 1, text.rfind("\n", 0, match.start())
             yield Label(Span(path, line, match.start() - before, line, match.end() - before), "read here")

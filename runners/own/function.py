@@ -353,14 +353,14 @@ class UserFunction:
             help="return a number for each row, as the page says: reodsl explain E0744",
         )
 
-    def _advice(self, more: Mapping[str, Any]) -> str:
+    def _advice(self, reply: Mapping[str, Any]) -> str:
         """Return advice for an exception of the function, by the flags `confined` and `missing` of a reply."""
-        if more.get("confined"):
+        if reply.get("confined"):
             return "it may only compute and read installed packages: no files, processes, threads or network"
-        if "missing" in more:
+        if "missing" in reply:
             return (
-                f"install `{more['missing']}` in the environment that runs reodsl; files beside the spec cannot be imported"
-                if more["missing"]
+                f"install `{reply['missing']}` in the environment that runs reodsl; files beside the spec cannot be imported"
+                if reply["missing"]
                 else "the file may import only installed packages"
             )
         return "correct the line; a model may write any text, also an empty one"

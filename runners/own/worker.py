@@ -299,12 +299,12 @@ def error_of(failure: BaseException, request: dict[str, Any]) -> dict[str, Any]:
         request: First line of input, which names the user's file.
     """
     try:
-        words = str(failure).strip().partition("\n")[0][:_LONGEST_WORDS]
+        text = str(failure).strip().partition("\n")[0][:_LONGEST_WORDS]
     except Exception:
         # The user's code may define how its exception is printed, and fail there.
-        words = ""
+        text = ""
     kind = type(failure).__name__
-    message: dict[str, Any] = {"status": "error", "message": f"{kind}: {words}" if words else kind}
+    message: dict[str, Any] = {"status": "error", "message": f"{kind}: {text}" if text else kind}
     frame = failure.__traceback__
     while frame is not None:
         message |= place_in(request, frame.tb_frame.f_code.co_filename, frame.tb_lineno)
@@ -314,7 +314,7 @@ def error_of(failure: BaseException, request: dict[str, Any]) -> dict[str, Any]:
         message["message"] = f"{kind}: {failure.msg}"
     if isinstance(failure, MemoryError):
         message["message"] = f"it needs more than {request['memory_mib']:g} MiB of memory"
-    elif isinstance(failure, (PermissionError, BlockingIOError)) or "start new thread" in words:
+    elif isinstance(failure, (PermissionError, BlockingIOError)) or "start new thread" in text:
         message["confined"] = True
     elif (
         isinstance(failure, ImportError)

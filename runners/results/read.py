@@ -301,10 +301,10 @@ def _read_json(path: Path) -> Iterator[Row]:
         )
     data = path.read_bytes().removeprefix(codecs.BOM_UTF8)
     value = _decode(data, str(path), LARGEST_DOCUMENT)
-    for head, rows in _find_rows(value):
+    for header, rows in _find_rows(value):
         for number, row in enumerate(rows, 1):
             where = f"{path}: row {number}"
-            yield where, _make_record(row, where, path, head)
+            yield where, _make_record(row, where, path, header)
 
 
 def _find_rows(value: Any) -> Iterator[tuple[Any, list[Any]]]:

@@ -506,11 +506,11 @@ def _check_table(frame: pl.LazyFrame) -> tuple[ImportCounts, ...]:
             f"question `{shown(question)}` has sample {sample} twice",
             "name each file once, models with `--model`, and benchmarks that files do not name with `--benchmark`",
         )
-    for words, row in find_faults(frame.select(COLUMNS)):
+    for mistake, row in find_faults(frame.select(COLUMNS)):
         model, _, benchmark, question, _ = frame.slice(row - 1, 1).select(KEYS).collect().row(0)
         raise unreadable(
             shown(f"{model} on {benchmark}: question {question}"),
-            words,
+            mistake,
             "force answers at the same budgets for all responses to a benchmark, or leave them out: `--ended`",
         )
     rows = (

@@ -151,7 +151,7 @@ PARAMS: dict[str, tuple[tuple[str, ...], str, tuple[str, ...]]] = {
     "a text": (("--set", 'length="two"'), "E0301", ()),
     "a name": (("--set", "lenght=2"), "E0211", ("did you mean `length`?",)),
     "no value": (("--set", "length"), "E0114", ("--set name=value",)),
-    "twice": (("--set", "length=2", "--set", "length=3"), "E0114", ("give it once",)),
+    "twice": (("--set", "length=2", "--set", "length=3"), "E0114", ("set it once",)),
     "a setting out of range": (("--amend", "tiny.batch.prompts=0"), "E0303", ()),
     "a setting that is not there": (("--amend", "tiny.stepz=3"), "E0203", ("steps",)),
 }
