@@ -152,8 +152,12 @@ def _compile_side(
     return Side(text, label, ready.spec, ready.graph, ready.keys.payload)
 
 
-def _read_side(text: str, path: Path) -> Side:
-    """Read a compiled spec, `spec.reo.json`, into a side that is called `text`.
+def _read_side(name: str, path: Path) -> Side:
+    """Read a compiled spec, `spec.reo.json`, as one side of the comparison.
+
+    Args:
+        name: What the user typed for the side, shown in messages.
+        path: The file.
 
     Raises:
         Problem: E0967 if the file holds no compiled spec.
@@ -168,7 +172,7 @@ def _read_side(text: str, path: Path) -> Side:
             notes=(misread(error),),
             help="name a spec file, a run's folder or a run; `reodsl ls` lists runs",
         ) from None
-    return Side(text, text, spec, lower(spec), identity)
+    return Side(name, name, spec, lower(spec), identity)
 
 
 def _open_side(text: str, store_dir: Path | None) -> Side:

@@ -72,20 +72,20 @@ class _Lowering:
 
     def run(self, spec: Spec) -> Graph:
         """Add all tasks of the study, and return them with the report's task as the last."""
-        report: dict[str, str] = {}
+        inputs: dict[str, str] = {}  # the ids of the tasks that the report reads, by role
         for seed in self.study.seeds:
             for arm in self.study.arms:
-                self._arm_roles(report, arm, seed)
+                self._arm_roles(inputs, arm, seed)
             for frontier in self.study.frontiers:
-                self._role(report, f"frontier:{frontier.name}", self.frontier(frontier.name, seed))
+                self._role(inputs, f"frontier:{frontier.name}", self.frontier(frontier.name, seed))
         if self.study.score is not None and self.study.arms:
-            self._role(report, "score", self.score(self.study.score))
+            self._role(inputs, "score", self.score(self.study.score))
         if self.study.measures:
-            self._role(report, "measure", self.measure())
-        report |= {f"sample:{task.id}": task.id for task in self.tasks.values() if task.kind == "sample"}
-        # The report is the only task that is as large as the spec and that no task reads: skip its identity.
+            self._role(inputs, "measure", self.measure())
+        inputs |= {f"sample:{task.id}": task.id for task in self.tasks.values() if task.kind == "sample"}
+        # No task reads the report, so it needs no identity, which would be slow to compute: it holds the whole spec.
         unique = self._unique("report")
-        report_task = Task(unique, "report", {"spec": dumped(spec)}, report, cluster=self.study.cluster)
+        report_task = Task(unique, "report", {"spec": dumped(spec)}, inputs, cluster=self.study.cluster)
         return Graph((*self.tasks.values(), report_task))
 
     def add(
@@ -395,27 +395,27 @@ class _Lowering:
             {**method.given_at, "samples": method.given_at.get("reference_samples")},
         )
 
-    def _arm_roles(self, report: dict[str, str], arm: Arm, seed: int) -> None:
+    def _arm_roles(self, inputs: dict[str, str], arm: Arm, seed: int) -> None:
         """Add the tasks of an arm and a seed as inputs of the report: evaluation, stages, selections and budgets.
 
         Args:
-            report: The inputs of the report's task, which are added to.
+            inputs: The inputs of the report's task, which are added to.
             arm: The arm.
             seed: The run's seed.
         """
-        self._role(report, f"evaluate:{arm.name}", self.evaluate(arm, seed))
+        self._role(inputs, f"evaluate:{arm.name}", self.evaluate(arm, seed))
         if not isinstance(arm.checkpoint, FromTraining):
             return
         experiment = arm.checkpoint.experiment
         for index in range(arm.checkpoint.stage + 1):
             task_id = self.train(experiment, index, seed)
-            self._role(report, f"train:{arm.name}:{index}", task_id)
+            self._role(inputs, f"train:{arm.name}:{index}", task_id)
             data = self.tasks[task_id].inputs["data"]
             if self.tasks[data].kind == "select":
-                self._role(report, f"select:{arm.name}:{index}", data)
+                self._role(inputs, f"select:{arm.name}:{index}", data)
             budgets = self.tasks[task_id].inputs.get("budgets")
             if budgets is not None:
-                self._role(report, f"budgets:{arm.name}", budgets)
+                self._role(inputs, f"budgets:{arm.name}", budgets)
 
     def _role(self, inputs: dict[str, str], role: str, task_id: str) -> None:
         """Add a task to `inputs`, as `ROLE@SEED` if its result depends on a seed.

@@ -232,7 +232,7 @@ def _lower_score(
 def _fit_frontiers(
     arms: Sequence[Arm], frontiers: Sequence[Frontier], score: Score | None
 ) -> tuple[Frontier, ...]:
-    """Return the frontiers; for an approximate score, its published frontier gets curves of the arms' benchmarks.
+    """Return the frontiers; for an approximate score, keep of its published frontier only curves of the arms' benchmarks.
 
     A score is approximate if the published frontier differs from the suites in benchmarks or settings
     (`misfits`).

@@ -116,8 +116,9 @@ def groups_of(path: Path) -> Iterator[tuple[str, list[Changes]]]:
         path: `rollouts.parquet` of a training.
 
     Yields:
-        The question's id, and for each rollout pairs of a number of tokens and the verdict from there on. The last pair
-        has the rollout's length and the verdict on the full response.
+        The question's id, and a list for each rollout. Its items are pairs (tokens, verdict): the answer that the first
+        `tokens` tokens of the response give without forcing has this verdict until the next pair. The last pair is the
+        full response.
     """
     columns = ["question", "rollout", "tokens", "correct", "bare_cuts", "bare"]
     current, group = "", list[Changes]()

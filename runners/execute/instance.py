@@ -173,7 +173,10 @@ def _refuse_ray(reason: str, address: str | None, is_listening: bool = False) ->
 
 
 def ended_processes() -> str:
-    """Return the names of Ray's processes on this machine that have ended, joined by `and`; empty if all run."""
+    """Return which of `gcs_server` and `raylet` have ended, joined by `and`.
+
+    The text is empty if both run, or if this process did not start Ray.
+    """
     from ray._private import worker
 
     node: Any = worker._global_node

@@ -171,7 +171,7 @@ class _Loop:
                     self._halt()
 
     def wake(self) -> None:
-        """Make tasks ready again if the other run that computed their result no longer does."""
+        """Make waiting tasks ready again if no other run is computing their result any more."""
         now = time.monotonic()
         for task_id, (key, next_look) in list(self.waiting.items()):
             if next_look <= now and self.run.store.busy(key):

@@ -333,10 +333,10 @@ class UserFunction:
                 raise self._explain_misfit(shown(message))
             case {"status": "error", "message": str(message), **more}:
                 raise problem_at(
-                    self.code, shown(message), _parse_line(more), self._advice(more), _parse_file(more)
+                    self.code, shown(message), _parse_line(more), self._advice(more), _read_failing_file(more)
                 )
             case {"status": "timeout", **more}:
-                raise self._explain_timeout(count, _parse_line(more), _parse_file(more))
+                raise self._explain_timeout(count, _parse_line(more), _read_failing_file(more))
         code = reply.get("code")
         raise self._explain_end(count, code if isinstance(code, int) else None)
 
@@ -440,8 +440,8 @@ def _parse_line(reply: Mapping[str, Any]) -> int | None:
     return line if isinstance(line, int) else None
 
 
-def _parse_file(reply: Mapping[str, Any]) -> str:
-    """Return the file of the function's package that a reply's line is in; empty for the function's own file."""
+def _read_failing_file(reply: Mapping[str, Any]) -> str:
+    """Return the file in which a reply reports an error; empty if it is the function's own file."""
     inside = reply.get("inside")
     return inside if isinstance(inside, str) else ""
 

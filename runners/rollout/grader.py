@@ -165,19 +165,19 @@ def grade_later(
     Returns:
         The graded rollouts with exactly the forced answers of `rollouts`.
     """
-    new_claims = [
+    added_answers = [
         (grader.verifier, grader.read_forced(rollout, forced))
         for earlier, rollout in zip(graded, rollouts, strict=True)
         for forced in rollout.forced
         if forced.cut not in earlier.forced
     ]
-    verdicts = iter(_grade_claims(new_claims))
+    graded_answers = iter(_grade_claims(added_answers))
     return [
         GradedRollout(
             rollout,
             earlier.text,
             earlier.answer,
-            {forced.cut: earlier.forced.get(forced.cut) or next(verdicts) for forced in rollout.forced},
+            {forced.cut: earlier.forced.get(forced.cut) or next(graded_answers) for forced in rollout.forced},
             earlier.prefixes,
         )
         for earlier, rollout in zip(graded, rollouts, strict=True)

@@ -436,7 +436,9 @@ class PpoFollower(StageRunner):
 
 
 def _update(context: StageContext, batch: TrainBatch, method: Ppo, step: int) -> dict[str, float]:
-    """Run this process's part of a step's update, and then update a moving teacher if it is due.
+    """Run this process's part of a step's update, and move the teacher towards the policy in steps that say so.
+
+    `context.reference` is the teacher if the method has one, else the reference model.
 
     Args:
         context: The settings and objects of the stage.

@@ -100,7 +100,7 @@ def train_among(job: Job, ranks: Ranks) -> None:
     loaded = LoadedModel(learner.model, tokenizer)
     context = StageContext(stage, model, job, loaded, learner, seed, reference, tuple(state.rows), user_loss)
     with _open_stage(context) as runner:
-        context = replace(context, stage=_limit_steps(stage, runner.sequences))
+        context = replace(context, stage=_limit_steps(stage, runner.num_examples))
         _run(context, runner, state, ema)
     _finish(context, runner, state, carried_over)
 

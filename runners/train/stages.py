@@ -177,12 +177,12 @@ class StageContext:
 class StageRunner:
     """The steps of a stage on this process; leaving its context closes all resources that the stage opened.
 
-    `facts` are counts for `train.json`, such as the number of questions that were left out. `sequences` is the number
+    `facts` are counts for `train.json`, such as the number of questions that were left out. `num_examples` is the number
     of traces or pairs in a pass over the data.
     """
 
     facts: Mapping[str, int] = {}
-    sequences: int = 0
+    num_examples: int = 0
 
     def __init__(self) -> None:
         self.opened = ExitStack()
@@ -222,7 +222,7 @@ class SftStage(StageRunner):
             "left_out_too_long": left_out,
             **repeated_rows(context.job.inputs["data"]),
         }
-        self.sequences = len(self.traces)
+        self.num_examples = len(self.traces)
 
     def run_step(self, step: int) -> Numbers:
         """Train on the step's batch of traces, and return its metrics and seconds."""
@@ -332,7 +332,7 @@ class PreferenceStage(StageRunner):
             "left_out_too_long": left_out,
             **repeated_rows(context.job.inputs["data"]),
         }
-        self.sequences = len(self.pairs)
+        self.num_examples = len(self.pairs)
 
     def run_step(self, step: int) -> Numbers:
         """Train on the step's batch of pairs, and return its metrics and seconds."""

@@ -164,7 +164,7 @@ def test_a_process_that_ends_before_it_begins_is_told_of(ray_bench: Bench, clust
     told = outcomes(cluster, replace(order(ray_bench, "early", 2), runner=f"{HERE}:ends"))["early"]
     assert told.status == "died"
     assert (told.diagnostics[0].code, "process 1 of 2" in told.diagnostics[0].message) == ("E0938", True)
-    assert not cluster.groups
+    assert not cluster.flying
 
 
 @pytest.mark.heavy
@@ -231,7 +231,7 @@ def test_two_orders_of_two_processes_each_both_end(
     short = outcomes(cluster, order(ray_bench, "too many", 999))["too many"]
     assert short.diagnostics[0].code == "E0971"
     assert "a task needs 999 trainers of 1 core, 999 cores in all" in short.diagnostics[0].message
-    assert not cluster.groups
+    assert not cluster.flying
 
 
 SCRIPT = """
@@ -250,10 +250,10 @@ from tests.train.test_train import sft
 
 folder = Path(sys.argv[1])
 made = conftest.Bench(folder)
-made.run("model", conftest.prepare.model, {{"model": conftest.dump(conftest.MODEL), "seed": 1}}, {{}}, "init")
+made.run("model", conftest.prepare_model, {{"model": conftest.dump(conftest.MODEL), "seed": 1}}, {{}}, "init")
 source = conftest.TaskData(task=conftest.TASK, count=64, seed=2, traces=conftest.TRACES)
 data = conftest.Data(name="traces", sources=(source,), verifier="exact")
-made.run("data", conftest.prepare.data, {{"data": conftest.dump(data)}}, {{}}, "traces")
+made.run("data", conftest.prepare_data, {{"data": conftest.dump(data)}}, {{}}, "traces")
 stage = sft(steps=5, algorithm="adamw", save_every=1)
 whole = made.train(stage, "whole", start="init", data="traces", resources=Resources(trainers=2))
 

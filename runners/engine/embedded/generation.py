@@ -192,13 +192,14 @@ class LiveCohort:
         )
         responses = {}
         for index, request in enumerate(requests.tolist()):
-            values = array("d", logprobs[index].tobytes())
+            model_logprobs = array("d", logprobs[index].tobytes())
             sampled = array("d", sampling_logprobs[index].tobytes())
-            sampled = values if sampled == values else sampled
+            # Without top-p, and at temperature 1, both are equal, and are kept once.
+            sampled = model_logprobs if sampled == model_logprobs else sampled
             stopped = bool(np.isin(tokens[index][-1], self.stop_ids))
             responses[request] = Generation(
                 tokens=tuple(tokens[index].tolist()),
-                logprobs=values if with_logprobs else NO_NUMBERS,
+                logprobs=model_logprobs if with_logprobs else NO_NUMBERS,
                 sampling_logprobs=sampled if with_logprobs else NO_NUMBERS,
                 finish="stop" if stopped else "length",
                 weight_versions=(version,),
