@@ -31,8 +31,9 @@ SECONDS = 5.0
 def insist_on_interrupts(importing: float = IMPORTING) -> Iterator[None]:
     """Make a Ctrl-C end the block with KeyboardInterrupt, even if a library catches the exception.
 
-    Blocks do not nest. The interrupt is repeated until the block ends. Within an import it is delayed, since a half-imported
-    module may crash the process. Outside the main thread the block runs unchanged.
+    Every `SECONDS` the exception is raised again, until the block ends. During an import it is delayed, since
+    a half-imported module may crash the process. Outside the main thread, or if the process ignores SIGINT,
+    the block runs unchanged. Blocks do not nest.
 
     Args:
         importing: The seconds that an import may take to end after an interrupt.
@@ -44,7 +45,11 @@ def insist_on_interrupts(importing: float = IMPORTING) -> Iterator[None]:
     finished, outer, pressed_at, repeat_at = threading.Event(), _count_imports(sys._getframe()), 0.0, 0.0
 
     def interrupt(_: int, frame: FrameType | None) -> None:
-        """Raise KeyboardInterrupt at a signal, unless the interrupted code is importing a module."""
+        """Raise KeyboardInterrupt at a signal, after calling the process's own handler of SIGINT.
+
+        During an import that began in the block nothing is raised for the first `importing` seconds; `watch`
+        then sends the signal again.
+        """
         nonlocal pressed_at, repeat_at
         pressed_at = pressed_at or time.monotonic()
         repeat_at = time.monotonic()
@@ -76,7 +81,10 @@ def insist_on_interrupts(importing: float = IMPORTING) -> Iterator[None]:
 
 
 def import_whole(name: str) -> ModuleType:
-    """Import a module in a thread, so that a Ctrl-C cannot interrupt the import."""
+    """Import a module in another thread, and return it.
+
+    Python raises KeyboardInterrupt only in the main thread, so a Ctrl-C cannot interrupt the import.
+    """
     imported: Future[ModuleType] = Future()
 
     def work() -> None:
@@ -91,7 +99,7 @@ def import_whole(name: str) -> ModuleType:
 
 
 def _count_imports(frame: FrameType | None) -> int:
-    """Return the number of imports that a stack frame is inside."""
+    """Return how many frames of Python's import system are on the stack of a frame: more than 0 during an import."""
     count = 0
     while frame is not None:
         count += frame.f_code.co_filename.startswith("<frozen importlib")

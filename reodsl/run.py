@@ -41,11 +41,11 @@ class Listener(Protocol):
         """Show findings before anything starts; after an error the run does not start."""
 
     def allow(self, codes: Sequence[FunctionCode], is_allowed: bool) -> bool:
-        """Show the user's Python code that a run needs.
+        """Show the user's Python code that a run needs, and ask for permission if there is none yet.
 
         Args:
             codes: The functions.
-            is_allowed: Whether the code may run already; otherwise the user is asked.
+            is_allowed: True if the code was allowed on the command line; false to ask the user.
 
         Returns:
             Whether the code may run.
@@ -87,7 +87,10 @@ def prices_of(ready: Ready) -> Prices:
 
 
 def _count_local_questions(ready: Ready) -> Mapping[str, int]:
-    """Return the number of questions, by task, of `data` tasks that read local files; empty without runners."""
+    """Return the number of questions by the id of the task, for `data` tasks that read local files.
+
+    Tasks whose settings give the number are left out. The result is empty if no runners are installed.
+    """
     uncounted = [
         task
         for task in ready.graph.tasks
@@ -103,7 +106,9 @@ def _count_local_questions(ready: Ready) -> Mapping[str, int]:
 def run(ready: Ready, plan: Plan, machine: Machine, out: Path, listener: Listener) -> RunOutcome:
     """Run the tasks of a plan that have no result, and write the report under `out`.
 
-    The run is recorded in the store as finished, failed or interrupted.
+    The run is recorded in the store as finished, failed or interrupted. Before it starts, the price, the
+    machine, API keys and permissions are checked. The user's code runs if `machine.allow_python` is set and
+    the code is still as it was shown, if it was allowed before, or if the user allows it now.
 
     Args:
         ready: The spec with its graph, store and keys.
@@ -113,7 +118,8 @@ def run(ready: Ready, plan: Plan, machine: Machine, out: Path, listener: Listene
         listener: Shows the run to the user and asks for permission.
 
     Returns:
-        The results, with tasks that failed.
+        The results, the page of the report, and the checksums of the user's code. Failed tasks are in the
+        results, and raise nothing.
 
     Raises:
         Problem: The price is over the limit, the machine lacks something, code was not allowed, or nothing

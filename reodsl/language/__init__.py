@@ -77,7 +77,7 @@ def compile_file(
     amends: Mapping[str, str] = {},
     target: str | None = None,
 ) -> CompileResult:
-    """Return a spec in its canonical form; raise nothing.
+    """Check a spec, and return it in its canonical form; raise nothing.
 
     Args:
         path: The spec; its imports and the standard library are read too.

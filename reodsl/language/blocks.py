@@ -47,9 +47,10 @@ R = TypeVar("R", bound=Record)
 def apply_block(
     ctx: Context, start: R, block: tree.BraceBlock, scope: Scope, doc: str, kind: Kind | None = None
 ) -> R:
-    """Return a record with the settings, stages and declarations of a block in place of its own.
+    """Return a record after the items of a block: its settings, stages and declarations replace the record's.
 
-    A setting that is wrong is reported, keeps its old value, and is named in `invalid` of the result.
+    A wrong setting is reported. It keeps its old value, and its name is in `invalid` of the result. If the
+    block has stages, they replace all stages of the record.
 
     Args:
         ctx: The state of the evaluation, to which errors are reported.
@@ -103,7 +104,7 @@ def apply_block(
 def _apply_item(
     ctx: Context, record: R, item: tree.Assignment | tree.NamedBlock, scope: Scope, doc: str, kind: Kind
 ) -> R:
-    """Return a record after one setting or nested block; if the value is wrong, its name is in `invalid` instead.
+    """Return a record after one setting or nested block; if it is wrong, only its name is added to `invalid`.
 
     Args:
         ctx: The state of the evaluation, to which errors are reported.
@@ -137,7 +138,7 @@ def _is_first(ctx: Context, name: tree.Ident, seen: dict[str, Span]) -> bool:
 
 
 def find_homes(kind: str) -> str | None:
-    """Return help that names the kinds whose blocks may contain declarations of a kind; None if no kind's may."""
+    """Return help that names the blocks in which a kind of declaration belongs; None if it belongs in no block."""
     homes = [f"`{parent.name}`" for parent in KINDS.values() if kind in parent.children]
     return f"`{kind}` belongs inside {' or '.join(homes)}" if homes else None
 
@@ -165,7 +166,9 @@ def _report_misplaced(ctx: Context, item: tree.Decl, kind: Kind) -> None:
 def _assign(ctx: Context, record: R, item: tree.Assignment, scope: Scope, doc: str, kind: Kind) -> R:
     """Return a record after one assignment, `name = value` or `name += value`.
 
-    If the value's type is wrong, the error is reported and the name is in `invalid` of the result.
+    An unknown setting is reported, and the known setting with the nearest name counts as given. If the type of
+    a block names a setting `alone`, a call may be assigned to the block: it replaces the block by this
+    setting. Any other value for a block but a name is reported, and the block is in `invalid` of the result.
 
     Args:
         ctx: The state of the evaluation, to which errors are reported.
@@ -224,10 +227,10 @@ def _assign(ctx: Context, record: R, item: tree.Assignment, scope: Scope, doc: s
 
 
 def _write_inside(ctx: Context, record: Record, block: Block, item: tree.Assignment, scope: Scope) -> str:
-    """Return the settings to write inside a block in place of a value, as `lr = 1e-6, steps = 100`.
+    """Return the settings to write inside a block, as `lr = 1e-6, steps = 100`, for an assignment to the block.
 
-    The value becomes the first setting whose type it fits; required settings that are missing follow as
-    examples.
+    The assigned value is written for the first setting whose type it fits. Required settings without a value
+    are written as examples.
 
     Args:
         ctx: The state of the evaluation.
@@ -250,6 +253,8 @@ def _write_inside(ctx: Context, record: Record, block: Block, item: tree.Assignm
 
 def _apply_nested(ctx: Context, record: R, item: tree.NamedBlock, scope: Scope, doc: str, kind: Kind) -> R:
     """Return a record after one nested block, whose settings change the record's block of the same name.
+
+    If the kind has no such block, the error is reported, and the record is returned as it is.
 
     Args:
         ctx: The state of the evaluation, to which errors are reported.
@@ -283,15 +288,15 @@ def _apply_nested(ctx: Context, record: R, item: tree.NamedBlock, scope: Scope, 
 
 
 def _suggest_for_stray(ctx: Context, item: tree.BlockItem, previous: tree.BlockItem | None) -> str:
-    """Return help for an expression among settings, where no value can be.
+    """Return help for an item that is not a setting, in a block of settings.
 
-    It may be the rest of `lr = 32,768`, a list without brackets as in `seeds = 1, 2`, or a call that should
-    be a block.
+    Three mistakes are recognised: a number with a comma such as `lr = 32,768`, a list without brackets such
+    as `seeds = 1, 2`, and a call that should be a block.
 
     Args:
         ctx: The state of the evaluation.
-        item: The expression statement.
-        previous: The item before it in the block.
+        item: The item.
+        previous: The item before `item` in the block; None for the first item.
     """
     match previous, item:
         case (
@@ -315,7 +320,10 @@ def _suggest_for_stray(ctx: Context, item: tree.BlockItem, previous: tree.BlockI
 
 
 def read_stages_over(ctx: Context, item: tree.NamedBlock, scope: Scope) -> list[StageSweep]:
-    """Return the sweep that `stages(NAME in LIST) { … }` declares; an empty list if it is wrong, which was reported."""
+    """Return a list of the sweep that `stages(NAME in LIST) { … }` declares.
+
+    If the parentheses hold anything but `NAME in LIST`, E0310 is reported, and the list is empty.
+    """
     binding = item.args[0].value if len(item.args) == 1 else None
     if isinstance(binding, tree.Compare) and binding.op == "in" and isinstance(binding.left, tree.Name):
         binding = tree.Binding(tree.Ident(binding.left.name, binding.left.span), binding.right, binding.span)
@@ -400,7 +408,10 @@ def list_members(ctx: Context, module: ParsedFile, study: tree.Decl) -> list[Arm
 
 
 def _expand_sweep(ctx: Context, module: ParsedFile, sweep: tree.NamedBlock) -> list[ArmSpec]:
-    """Return an arm for each declaration of a sweep and each combination of its values; the last name varies fastest.
+    """Return the arms of a sweep `arms(NAME in LIST, …) { arm … }`.
+
+    Each declaration in the block gives an arm for each combination of the lists' items. The last NAME varies
+    fastest.
 
     Args:
         ctx: The state of the evaluation, to which errors are reported.

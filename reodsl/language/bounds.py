@@ -48,7 +48,8 @@ class WorkLimit:
             steps: The number of further steps.
 
         Raises:
-            LimitReached: The total is more than `most`; `refusal` is the diagnostic.
+            LimitReached: The total is more than `most`. `refusal` then has the finding: a note if the limit is
+                an editor's, else the error E0216.
         """
         self.steps += steps
         if self.steps <= self.most:

@@ -89,14 +89,15 @@ class Lowering:
 
 
 def build(cls: type[T], record: Record, **explicit_fields: Any) -> T:
-    """Return an object of a class of the representation (`reodsl/ir`), whose fields are the settings of a record.
+    """Return an object of the representation (`reodsl/ir`) with the settings of a record as its fields.
 
-    Settings of a declaration that nothing reads get their defaults first; a stage's have been dropped before.
+    Settings without effect (`reodsl/language/idle.py`) get their defaults first. For a stage, `stage` has done
+    this already.
 
     Args:
-        cls: The class.
+        cls: The class of the object.
         record: The record with the settings.
-        **explicit_fields: Values of fields that no setting gives directly.
+        **explicit_fields: Values of fields that the caller computed, in place of settings.
     """
     if record.kind in NEEDS and record.kind != "stage":
         record = drop_idle(Surroundings(record), record.kind)
@@ -114,7 +115,7 @@ def build(cls: type[T], record: Record, **explicit_fields: Any) -> T:
 
 
 def locate_in(value: T, record: Record) -> T:
-    """Return an object of the representation that knows, for each field, the line that set the field in the spec.
+    """Return an object of the representation with the origin of each field: the line of the spec that set the field.
 
     Args:
         value: The object.
@@ -175,7 +176,7 @@ def _default_reader(verifier: Record | None) -> IR:
 
 
 def _build_readers(record: Record) -> tuple[IR, ...]:
-    """Build the readers that find the answer in a response, in order of preference."""
+    """Build the readers of answers, which find the answer in a response, in order of preference."""
     value = record.get("answer")
     if value is None or not isinstance(value.data, Items):
         return (_default_reader(record.sub("verifier")),)
@@ -193,7 +194,10 @@ def fold_traces(record: Record) -> FoldTraces:
 
 
 def suite(low: Lowering, record: Record) -> Suite:
-    """Build an evaluation suite; without a grid, the longest response is the only budget, which cuts no response.
+    """Build an evaluation suite.
+
+    The grid of a suite without a grid has one budget: the longest response. REG is integrated up to the last
+    budget of the grid if the suite does not say otherwise (`reg_to`).
 
     Args:
         low: The state of lowering the study.
@@ -240,6 +244,8 @@ SEQUENCE_METHODS: dict[str, type[Sft] | type[Simpo] | type[Dpo]] = {"sft": Sft, 
 def checkpoint(low: Lowering, arm: values.DeclaredArm) -> Source:
     """Build the source of an arm's responses: the weights of a checkpoint, or imported results.
 
+    Imported results may have a checkpoint (`at`), which gives the forced answers after their cut responses.
+
     Args:
         low: The state of lowering the study.
         arm: The arm.
@@ -252,14 +258,14 @@ def checkpoint(low: Lowering, arm: values.DeclaredArm) -> Source:
 
 
 def start(low: Lowering, record: Record) -> Start:
-    """Build the checkpoint that a record means: of a model, a trained experiment, or a stage of an experiment.
+    """Build the checkpoint that a record names: of a model, a trained experiment, or a stage of an experiment.
 
     Args:
         low: The state of lowering the study.
         record: A model, an experiment, an arm, a stage of an experiment, or `checkpoint(…)`.
 
     Raises:
-        LookupError: The record means no weights, which the checks exclude.
+        LookupError: The record has no weights. The checks of the spec report this earlier.
     """
     for source, stage_index in walk_ancestry(record):
         if isinstance(source, values.DeclaredExperiment) and source.is_trained:
@@ -310,7 +316,10 @@ def own_cluster(low: Lowering, record: Record) -> Cluster | None:
 
 
 def stage(low: Lowering, decl: values.DeclaredStage | None, record: Record) -> Stage:
-    """Build a stage from its settings.
+    """Build a stage from its settings; settings without effect get their defaults first.
+
+    A stage trains on a data set, or on responses that a selection picks from a pool. It ends after its steps,
+    or earlier at a plateau.
 
     Args:
         low: The state of lowering the study.
@@ -354,8 +363,8 @@ def typed_reward(ctx: Context, record: Record) -> TypedReward | None:
         record: The settings of the stage.
 
     Returns:
-        The reward. It is empty if the stage learns only from a teacher, and None if the stage does not use
-        PPO or its reward has an error.
+        The reward. For a stage without a reward, which learns only from a teacher, a reward without parts.
+        None if the stage's method is not PPO or its reward has an error.
     """
     if record.data("method") != "ppo":
         return None
@@ -374,7 +383,7 @@ def build_selected(low: Lowering, rule: Record, pool: Record) -> PoolPicks:
         pool: The pool of sampled responses.
 
     Raises:
-        LookupError: The selection has an error, which the checks exclude.
+        LookupError: The selection has an error. The checks of the spec report it earlier.
     """
     typed = type_selection(low.ctx, rule) if isinstance(rule, values.Definition) else None
     if typed is None or not isinstance(rule, values.Definition):
@@ -421,13 +430,16 @@ def method(low: Lowering, record: Record) -> Method:
 def reward(low: Lowering, record: Record, max_tokens: int) -> Reward:
     """Build a reward with the values of its arguments.
 
+    A reward may divide responses into sections at token positions (`split`). A `dense` reward has a formula for
+    the sections' returns; then its `dense` has the positions, and its own `split` is None.
+
     Args:
         low: The state of lowering the study.
         record: The reward's definition.
         max_tokens: The longest response of the rollout, in tokens.
 
     Raises:
-        LookupError: The reward has an error, which the checks exclude.
+        LookupError: The reward has an error. The checks of the spec report it earlier.
     """
     typed = type_reward(low.ctx, record) if isinstance(record, values.Definition) else None
     if typed is None or not isinstance(record, values.Definition):
@@ -450,10 +462,10 @@ def reward(low: Lowering, record: Record, max_tokens: int) -> Reward:
 
 
 def _body_lines(definition: values.Definition) -> dict[str, Origin]:
-    """Return the line of each part of a reward's body by field name (`lets`, `tracks`, `outcome`, `dense`, …).
+    """Return the first line of each sort of statement in a reward's braces, by field of the representation.
 
-    The result is empty if the reward has parameters or belongs to the library: then the lines are not the
-    user's.
+    The fields are `lets`, `tracks`, `outcome`, `dense` and so on. The result is empty if the reward has
+    parameters or is of the standard library, since its lines then belong to no single reward of the user.
     """
     lines: dict[str, Origin] = {}
     if not definition.item.params and not definition.module.std:
@@ -472,10 +484,12 @@ def _body_lines(definition: values.Definition) -> dict[str, Origin]:
 
 
 def measure(low: Lowering, record: values.Definition) -> Measure:
-    """Build a measure (a number of an evaluated arm) with its arguments; its name is the call, such as `pass_at(4)`.
+    """Build a measure, which is a number of an evaluated arm, with the values of its arguments.
+
+    A measure that a spec calls with arguments is named like the call, such as `pass_at(4)`.
 
     Raises:
-        LookupError: The measure has an error, which the checks exclude.
+        LookupError: The measure has an error. The checks of the spec report it earlier.
     """
     typed = type_measure(low.ctx, record)
     if typed is None:
@@ -503,12 +517,12 @@ def shown_value(low: Lowering, value: Value) -> Any:
 
 
 def split(low: Lowering, record: Record, max_tokens: int) -> Split:
-    """Build the positions at which a reward splits responses.
+    """Build the positions, in tokens, at which a reward divides responses into sections.
 
     Args:
         low: The state of lowering the study.
-        record: The budgets, or the rule that finds the positions.
-        max_tokens: The longest response of the rollout, in tokens.
+        record: The budgets, or the rule that finds the positions during a run.
+        max_tokens: The longest response of the rollout, in tokens; the default of the rule's `to`.
     """
     if isinstance(record, values.WrittenBudgets):
         includes_end = bool(record.data("reached"))
@@ -527,6 +541,9 @@ def split(low: Lowering, record: Record, max_tokens: int) -> Split:
 
 def arm_name(low: Lowering, record: Record) -> str:
     """Return the name of the study's arm for an arm or an experiment.
+
+    An experiment is found by its record, else by its declaration. If no arm has it, the result is its own
+    name.
 
     Args:
         low: The state of lowering, which has the arms' names by their experiments.

@@ -1,6 +1,6 @@
 """Lay changes of the command line (`--set`, `--amend`) over declarations, and complete the stages of experiments.
 
-An `--amend` is a block, laid over what it names as if it stood last in its declaration.
+An `--amend` is applied like a block of settings at the end of the declaration that it names.
 """
 
 from __future__ import annotations
@@ -31,6 +31,8 @@ from reodsl.syntax.source import Source
 
 def read_changes(ctx: Context, main: ParsedFile, sets: Mapping[str, str], amends: Mapping[str, str]) -> None:
     """Parse the values of `--set` and `--amend`, and store each change with the declaration that it changes.
+
+    A change that names its declaration is applied after changes of all experiments, so it wins.
 
     Args:
         ctx: The state of the evaluation; `sets` and `amends` are filled, and errors (E0211) are reported.
@@ -175,11 +177,13 @@ def _list_declarations(main: ParsedFile) -> list[str]:
 def _find_owners(
     ctx: Context, main: ParsedFile, path: tuple[str, ...]
 ) -> list[tuple[Owner, tuple[str, ...], bool]]:
-    """Return the declarations that an `--amend` path changes.
+    """Return the declarations that an `--amend` path changes; empty if the path matches nothing.
 
-    The path may begin with the name of a declaration or arm. Otherwise a setting of studies changes the
-    study, and a setting of training changes every experiment of the user's files. A setting that studies and
-    training share changes the study, and only those experiments that set it themselves.
+    The path may begin with the name of a declaration or arm. Otherwise its first name is a setting:
+
+    - A setting of studies changes the file's studies.
+    - A setting of training changes every experiment of the user's files, and arms that change settings.
+    - A setting of both changes the studies, and the experiments and arms that have the setting.
 
     Args:
         ctx: The state of the evaluation.
@@ -187,8 +191,8 @@ def _find_owners(
         path: The path, split at its dots.
 
     Returns:
-        For each declaration (its file and name, the path of the setting inside it, whether the change applies
-        only if the declaration has the setting already).
+        For each declaration: its file and name, the path of the setting inside the declaration, and whether
+        the change is only for a declaration that has the setting already.
     """
     head, subpath = path[0], path[1:]
     if subpath:
@@ -210,7 +214,7 @@ def _find_owners(
 
 
 def _list_arms(main: ParsedFile, any_member: bool = False) -> list[tuple[Owner, tree.Decl]]:
-    """Return the arms of the file's studies, each with its owner (file, `STUDY.ARM`).
+    """Return the arms of the file's studies, each as the pair ((key of the file, `STUDY.ARM`), declaration).
 
     With `any_member` the frontiers of the studies are returned as well.
     """
@@ -244,14 +248,16 @@ REMOVABLE = frozenset({"cluster", "limit"})
 def apply_amends(ctx: Context, record: R, owner: Owner | None, scope: Scope, *, stage: bool = False) -> R:
     """Return a record after the `--amend` changes of its declaration.
 
-    Changes of single stages are only stored in `stage_changes` of the result.
+    A change of a single stage, with a path such as `stages.warm.steps`, is stored in `stage_changes` of the
+    result, and applied when the stages are complete. If the experiment has no stages, E0211 is reported.
 
     Args:
         ctx: The state of the evaluation, to which errors are reported.
         record: The record of the declaration.
         owner: The declaration's file and name.
         scope: The names that the values may use.
-        stage: Whether the record is a stage of the declared experiment.
+        stage: True if the record is one stage of the experiment that `owner` names. A change of a setting
+            that stages do not have is then skipped, because it applies to the whole experiment.
     """
     for change in ctx.amends.get(owner or ("", ""), ()):
         head = change.path[0]
@@ -308,8 +314,9 @@ def amend_stage(
 def _apply_change(ctx: Context, record: R, change: Override, scope: Scope) -> R:
     """Return a record after one change of the command line.
 
-    A change without a declaration's name leaves a record unchanged that is evaluated but not trained, or that
-    lacks the setting although the change is only for records that have it.
+    The record is returned unchanged in three cases. The record is not trained, and the change names a setting
+    of training but no declaration. The change is only for records with the setting (`where_set`), and the
+    record lacks the setting. The value is `none`, and there is no setting to remove.
 
     Args:
         ctx: The state of the evaluation, to which errors are reported.
@@ -334,7 +341,7 @@ def _apply_change(ctx: Context, record: R, change: Override, scope: Scope) -> R:
 
 
 def report_unmet(ctx: Context, changes: Iterable[Override]) -> None:
-    """Report E0211 for each change that had no effect, because nothing that runs has the setting."""
+    """Report E0211 for each `--amend` that changed no record of the evaluation."""
     for change in changes:
         if change.target in ctx.applied_amends:
             continue
@@ -366,9 +373,10 @@ def expand_stages(
 
 
 def complete_experiment(ctx: Context, experiment: DeclaredExperiment) -> DeclaredExperiment:
-    """Return an experiment after checking that no stage lacks a required setting.
+    """Return an experiment after checking that every stage has its required settings.
 
-    A suite that only the last stage names becomes the experiment's suite. An experiment without training is unchanged.
+    If the experiment names no suite (`eval`), it gets the suite of its last stage. An experiment without
+    training is returned as it is.
 
     Raises:
         NoValue: A stage lacks a setting; the error was reported.

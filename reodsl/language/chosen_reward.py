@@ -61,13 +61,14 @@ def choose_reward(
 ) -> ChosenReward:
     """Return the reward that `target` names in a spec, with the advantage settings of its experiment.
 
-    A reward that is named without an experiment gets the default advantage settings.
+    A reward that is named without an experiment gets the default advantage settings. If the spec or the target
+    is wrong, the result has no reward, and its diagnostics say why.
 
     Args:
         path: The spec.
-        target: A reward, a call of a reward, an experiment, or a stage of an experiment; an experiment means
-            its last stage. None for the only reward that the file declares, or the reward of its only
-            experiment.
+        target: A reward, a call of a reward, an experiment, or a stage of an experiment. For an experiment the
+            reward is its last stage's. None for the only reward that the file declares, or in a file without
+            rewards for the reward of its only experiment.
         sets: Texts of values by the names of params.
         amends: Texts of values by the dotted paths of settings.
     """
@@ -109,7 +110,8 @@ def _find_target(program: Program, main: ParsedFile, target: str | None) -> Reco
         target: The text of an expression; None for the only reward or experiment of the file.
 
     Raises:
-        NoValue: The target is none of these; E0123 was reported.
+        NoValue: The target is wrong or names something else, or there are several to choose from; the error
+            was reported, in general E0123.
     """
     ctx = program.context
     if target is None:
@@ -150,12 +152,12 @@ def _find_target(program: Program, main: ParsedFile, target: str | None) -> Reco
 
 
 def _no_reward_error(message: str, program: Program, names: list[str] | None = None) -> Diagnostic:
-    """Return E0123 with a message that no reward, or several rewards, may be meant.
+    """Return E0123, the error that no reward was found, or several rewards.
 
     Args:
         message: The message.
         program: The evaluated spec.
-        names: The rewards or experiments to choose from.
+        names: The rewards or experiments to choose from, which the help lists; None or empty if there are none.
     """
     advice = (
         f"name one: {', '.join(names)}" if names else "name a reward of the library: `std.rewards.outcome`"
@@ -208,10 +210,13 @@ def _take_schedule(ctx: Context, budgets: Value) -> Schedule:
 
 
 def _read_files(ctx: Context, expr: tree.Expr) -> tuple[tree.Expr, dict[str, Value]]:
-    """Read the frontier files that `greedy("edge.json", …)` names, and replace their paths by names of the curves.
+    """Read the frontier files that `greedy("edge.json", …)` names.
+
+    The names that replace the paths have a space, such as `file 0`, so no spec can use them. An expression
+    other than a call of `greedy` is returned as it is. Errors in files are reported.
 
     Returns:
-        The expression, in which names stand for the paths, and the curves' values by these names.
+        The expression with a name in place of each path, and the frontiers by these names.
     """
     if not (isinstance(expr, tree.Call) and expr.function == tree.Name("greedy", expr.function.span)):
         return expr, {}

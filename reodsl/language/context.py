@@ -36,8 +36,12 @@ class NoValue(Exception):
 def _join_errors(finding: Diagnostic, other: Diagnostic) -> Diagnostic | None:
     """Return one error for two errors with the same cause; None if the causes differ.
 
-    Two missing names of the same module become one error whose help imports both. Other errors with the same
-    cause become the first error, with the span of the second as a further label.
+    Errors with different codes or files have different causes. For the same code:
+
+    - Of two errors at one span (`ONE_PER_SPAN`), the more detailed error is kept.
+    - Two missing names of the same module become one error whose help imports both.
+    - Otherwise the first error gets the span of the second as a label, up to `MOST_LABELS`. This needs equal
+      messages, or for errors of values (`VALUE_ERRORS`) equal help and equal labels.
     """
     if finding.code != other.code or not finding.labels or not other.labels:
         return None
@@ -77,7 +81,7 @@ def _join_errors(finding: Diagnostic, other: Diagnostic) -> Diagnostic | None:
 
 
 def return_value(value: T) -> Callable[[], T]:
-    """Return a function without arguments that returns `value`, as a scope needs for a name."""
+    """Return a function without arguments that returns `value`: a `Scope` stores such a function for each local."""
     return lambda: value
 
 
@@ -90,7 +94,9 @@ def attempt(compute: Callable[[], T]) -> T | None:
 
 
 def try_all(compute: Callable[[U], T], items: Iterable[U]) -> list[T]:
-    """Return the result for every item; items after a failure are computed too, so that their errors are reported.
+    """Return the result of `compute` for every item; after a failure the remaining items are computed too.
+
+    In this way the errors of all items are reported.
 
     Raises:
         NoValue: An item has no value.
@@ -155,10 +161,13 @@ class Context:
     """Findings by code, span and message."""
 
     def report(self, finding: Diagnostic) -> None:
-        """Record a finding unless it was recorded before; join it with an earlier error that has the same cause.
+        """Record a finding, or join it with an earlier error that has the same cause.
+
+        A finding is ignored if it was recorded before. An unknown name is ignored too if its declaration is of
+        an unknown kind, which was reported (`lost_names`).
 
         Raises:
-            LimitReached: There are `MOST_ERRORS` errors.
+            LimitReached: There are `MOST_ERRORS` errors; not raised in a trial.
         """
         span = finding.labels[0].span if finding.labels else None
         key = finding.code, span, finding.message
@@ -237,7 +246,7 @@ class Context:
 
     @property
     def is_stopped(self) -> bool:
-        """Return whether a limit of work or errors was passed, after which nothing more of the spec is checked."""
+        """Return whether a limit of work or errors was passed; then the checks of the spec have ended."""
         return self.modules.work_limit.refusal is not None
 
     def trial(self) -> Context:
@@ -259,10 +268,10 @@ class Context:
 
     @property
     def findings(self) -> tuple[Diagnostic, ...]:
-        """Return all findings, those of reading and parsing files first.
+        """Return all findings: first of reading and parsing files, then of the evaluation, then a passed limit.
 
-        Findings that may only follow from a syntax error are left out: the item with the error is missing
-        from the tree.
+        A syntax error removes a declaration from the tree. Findings that this may have caused are left out:
+        findings in the same declaration, and in the same file those with a code of `CONSEQUENCES`.
         """
         broken = self.broken_files()
         items = {
@@ -328,13 +337,19 @@ class Context:
         return value
 
     def derive(self, span: Span, parent: Span) -> None:
-        """Record that the declaration at `span` is made from the declaration at `parent`, unless that is of the library."""
+        """Record that the declaration at `span` is made from the declaration at `parent`.
+
+        Parents in the standard library are not recorded, because the user cannot change them.
+        """
         first = self.find_first(parent)
         if not parent.path.startswith("std/") and first != span:
             self.parents[span] = first
 
     def find_first(self, span: Span) -> Span:
-        """Return the span of the user's first declaration in the chain of parents of the declaration at `span`."""
+        """Return the span of the earliest ancestor of the declaration at `span` in the user's files.
+
+        A declaration without a recorded parent is its own ancestor.
+        """
         return self.parents.get(span, span)
 
     def memoize(self, name: str, value: object, compute: Callable[[], T]) -> T:
@@ -356,8 +371,8 @@ class Context:
         """Report E0209 for declarations whose values depend on each other.
 
         Args:
-            cycle: The file and name of each declaration, with the span that names it; each needs the next,
-                the last the first.
+            cycle: The file and name of each declaration, with the span of its name. Each declaration needs
+                the next one, and the last needs the first.
 
         Raises:
             NoValue: Always.

@@ -65,6 +65,9 @@ def new_context(modules: Modules) -> Context:
 def evaluate_declaration(ctx: Context, module: ParsedFile, item: tree.ModuleItem) -> Value:
     """Return the value of a param or declaration.
 
+    If the declaration is of an unknown kind, its name goes into `ctx.lost_names`. Uses of the name are then
+    not reported as further errors.
+
     Args:
         ctx: The state of the evaluation, to which errors are reported.
         module: The file that declares the item.
@@ -118,7 +121,7 @@ def _evaluate_budgets(ctx: Context, item: tree.Decl, scope: Scope, owner: tuple[
         owner: The file and name of the declaration.
 
     Raises:
-        NoValue: The declaration has no value, or a value that is no budgets; the error was reported.
+        NoValue: The declaration has no value, or the value is not budgets; the error was reported.
     """
     if item.value is None:
         ctx.fail(
@@ -136,7 +139,7 @@ def _evaluate_budgets(ctx: Context, item: tree.Decl, scope: Scope, owner: tuple[
 
 
 def evaluate_param(ctx: Context, module: ParsedFile, param: tree.Param) -> Value:
-    """Return the value of a param: that of `--set`, else the default.
+    """Return the value of a param: the value that `--set` gives on the command line, else the default.
 
     Args:
         ctx: The state of the evaluation, to which errors are reported.
@@ -167,7 +170,7 @@ def evaluate_param(ctx: Context, module: ParsedFile, param: tree.Param) -> Value
 
 
 def _find_example(type_: Type) -> str:
-    """Return an example of a value of a type; empty for a type whose values are names that the spec chooses."""
+    """Return an example of a value of a param's type; empty if the type takes the name of a declaration."""
     match type_:
         case Num():
             return f"8 {type_.unit}".rstrip()
@@ -196,7 +199,8 @@ def declare_reward(ctx: Context, module: ParsedFile, item: tree.Decl) -> Value:
     shrink(cost: 0.1)`.
 
     Raises:
-        NoValue: The value is of another kind; E0311 was reported.
+        NoValue: The declaration has no body and no value, or its value is wrong or of another kind; the error
+            was reported.
     """
     kind = item.kind.name
     if item.block is None:
@@ -227,7 +231,10 @@ def declare_reward(ctx: Context, module: ParsedFile, item: tree.Decl) -> Value:
 
 
 def split_amend(item: tree.Decl) -> tuple[tree.Expr | None, tree.BraceBlock | None]:
-    """Return the parent and the block of a declaration `KIND NAME = PARENT { … }`; each is None if it is missing."""
+    """Return the parent and the block of a declaration `KIND NAME = PARENT { … }`; each is None if it is missing.
+
+    The parser reads `PARENT { … }` as one expression, a `tree.Amend`.
+    """
     if isinstance(item.value, tree.Amend):
         return item.value.base, item.value.block
     return item.value, item.block
@@ -286,7 +293,10 @@ def _make_record(kind: Kind, item: tree.Decl, owner: Owner) -> Record:
 
 
 def _read_parts(ctx: Context, record: Composite, owner: Owner) -> Record:
-    """Return traces with their styles, a published table with its rows, or a frontier with its curves, evaluated.
+    """Return a record with the declarations inside its block evaluated, as `parts`.
+
+    They are the styles of traces, the rows of a published table, or the curves of a frontier. After an error
+    in them `invalid` of the result has `UNKNOWN`.
 
     Args:
         ctx: The state of the evaluation, to which errors are reported.
@@ -328,8 +338,8 @@ def _evaluate_children(ctx: Context, children: Mapping[str, Child], owner: Owner
 def derive_record(ctx: Context, parent: tree.Expr, kind: Kind, start: Record, scope: Scope) -> Record:
     """Return a record that begins with the settings of its parent.
 
-    If the parent is not known, `UNKNOWN` is in `invalid` of the result, so that the block over the parent is
-    still checked.
+    An experiment that is made from a checkpoint or a model gets it as the setting `base`. If the parent has
+    an error, `UNKNOWN` is in `invalid` of the result, and the block over the parent is still checked.
 
     Args:
         ctx: The state of the evaluation, to which errors are reported.
@@ -376,7 +386,9 @@ def _suggest_parent(value: Value, kind: Kind, name: str) -> str:
 
 
 def amend(ctx: Context, expr: tree.Amend, scope: Scope) -> Value:
-    """Return the value of `BASE { … }`: the base with some settings replaced.
+    """Return the value of `BASE { … }`: a record with the settings of the block in place of its own.
+
+    A checkpoint or a model as BASE becomes an experiment that starts from it.
 
     Args:
         ctx: The state of the evaluation, to which errors are reported.
@@ -402,6 +414,8 @@ def amend(ctx: Context, expr: tree.Amend, scope: Scope) -> Value:
 
 def evaluate_study(ctx: Context, module: ParsedFile, item: tree.Decl) -> Value:
     """Return the value of a study with its arms, frontiers, tables and charts.
+
+    Arms and frontiers may name each other in any order, so each is evaluated when its value is first needed.
 
     Args:
         ctx: The state of the evaluation, to which errors are reported.
@@ -481,9 +495,10 @@ def _make_thunk(
         ctx: The state of the evaluation, to which errors are reported.
         module: The file that declares the study.
         item: The study in the syntax tree.
-        spec: The arm or frontier.
-        thunks: For each arm's and frontier's name the function that evaluates it; they may name each
-            other.
+        spec: The arm or frontier. For an arm of a sweep, `values` has the sweep's variables and `base_name`
+            is the name without their values.
+        thunks: For the name of each arm and frontier the function that evaluates it. An arm or a frontier may
+            name others.
     """
     member = spec.item
     owner = (module.key, f"{item.name.name}.{spec.name}")
@@ -492,7 +507,8 @@ def _make_thunk(
     def compute() -> Value:
         """Return the value of the arm or frontier.
 
-        In `arm vanilla = vanilla` the second name means the declaration outside the study.
+        In `arm vanilla = vanilla` the second name means the declaration outside the study. If the file has
+        no such declaration, E0201 is reported, unless a syntax error may have removed it.
         """
         name = spec.base_name
         outside = name in module.items or name in module.imports or module.path in ctx.broken_files()
@@ -546,8 +562,8 @@ def _evaluate_arm(
         member: The arm in the syntax tree.
         scope: The names that its expressions may use.
         owner: The arm's file and name, `STUDY.ARM`.
-        amended_as: The file and name by which `--amend` changes the arm: of a sweep's arm the name in the
-            spec.
+        amended_as: The file and name by which `--amend` changes the arm. All arms of a sweep share the name
+            that the spec gives the sweep.
 
     Raises:
         NoValue: The arm has an error, which was reported.

@@ -131,8 +131,8 @@ def evaluate(ctx: Context, expr: tree.Expr, scope: Scope, type_: Type | None = N
         ctx: The state of the evaluation, to which errors are reported.
         expr: The expression in the syntax tree.
         scope: The names that the expression may use.
-        type_: The expected type, by which words of the type are told from names; the value is not converted
-            to it.
+        type_: The expected type; None if any type is allowed. A name that is one of the type's words, such
+            as `causal`, is read as this word. The value is not converted to the type.
 
     Raises:
         NoValue: The expression is wrong; the error was reported.
@@ -174,7 +174,9 @@ def check_length(ctx: Context, value: Value, span: Span) -> None:
 
 
 def _evaluate(ctx: Context, expr: tree.Expr, scope: Scope, type_: Type | None) -> Value:
-    """Return the value of an expression by its class in the syntax tree, without the limits that `evaluate` adds.
+    """Return the value of an expression by its class in the syntax tree.
+
+    `evaluate` calls this function, and checks the depth of expressions and the length of lists.
 
     Args:
         ctx: The state of the evaluation, to which errors are reported.
@@ -239,7 +241,12 @@ Combined: TypeAlias = tree.ListExpr | tree.Range | tree.Binary | tree.Compare | 
 
 
 def _list_operands(expr: Combined, type_: Type | None) -> tuple[tuple[tree.Expr, ...], Type | None]:
-    """Return the operands or list items of an expression, and the type expected of each operand."""
+    """Return the operands or list items of an expression, and the type expected of each; None for any type.
+
+    Args:
+        expr: The expression in the syntax tree.
+        type_: The type expected of the expression; None for any type.
+    """
     match expr:
         case tree.ListExpr():
             return expr.items, _find_item_type(type_)
@@ -265,10 +272,11 @@ def _combine_operands(ctx: Context, expr: Combined, values: list[Value]) -> Valu
 
 
 def read_number(ctx: Context, expr: tree.Number) -> Quantity:
-    """Return a number with its unit and suffix applied.
+    """Return the number and unit of a literal such as `16K tokens` or `5%`, with the suffix applied.
 
     Raises:
-        NoValue: The unit is unknown, or the number is too large; the error was reported.
+        NoValue: The unit is unknown, a percentage has a unit, or the number is too large; the error was
+            reported.
     """
     unit = read_dimension(expr.unit)
     if unit is None:
@@ -288,7 +296,10 @@ def read_number(ctx: Context, expr: tree.Number) -> Quantity:
 
 
 def _suggest_unit(expr: tree.Number) -> str | None:
-    """Return help for a suffix or percentage that is written as a unit, as in `16 K`, `16 Ktokens` or `5 percent`."""
+    """Return help for a suffix or percentage that is written as a unit, as in `16 K`, `16 Ktokens` or `5 percent`.
+
+    The result is None for any other unit.
+    """
     unit, number = expr.unit or "", expr.text.split()[0]
     if unit in ("percent", "pct"):
         return f"write `{number}%`"
@@ -298,7 +309,7 @@ def _suggest_unit(expr: tree.Number) -> str | None:
 
 
 def _find_item_type(type_: Type | None) -> Type | None:
-    """Return the type of a list's items; None for a type that is no list."""
+    """Return the type of the items if a type is a list, or a choice of types with a list among them; else None."""
     if isinstance(type_, ListOf):
         return type_.item
     if isinstance(type_, AnyOf):
@@ -313,10 +324,11 @@ def evaluate_name(ctx: Context, expr: tree.Name, scope: Scope, type_: Type | Non
         ctx: The state of the evaluation, to which errors are reported.
         expr: The name in the syntax tree.
         scope: The names that can be used.
-        type_: The expected type, whose words come first.
+        type_: The expected type; None if any type is allowed. A word of the type is tried first.
 
     Raises:
-        NoValue: The name is unknown, or its declaration has an error; the error was reported.
+        NoValue: The name is unknown, its declaration has an error, or a metric of training is expected,
+            which is written `train.NAME`. The error was reported.
     """
     name = expr.name
     words = list_words(type_)
@@ -351,9 +363,10 @@ def evaluate_name(ctx: Context, expr: tree.Name, scope: Scope, type_: Type | Non
 
 
 def lookup(ctx: Context, module: ParsedFile, name: str) -> tuple[ParsedFile, tree.ModuleItem] | None:
-    """Return the declaration of a name and the file that declares it; imports are followed.
+    """Return the declaration of a name and the file that declares it; None if the name is not declared.
 
-    The declaration and the import count as used. The result is None if the name is not declared.
+    A name that `module` imports is looked up in the imported file. The declaration and the import are marked
+    as used, so no warning calls them unused.
     """
     item = module.items.get(name)
     if item is not None:
@@ -377,7 +390,10 @@ def is_reward(ctx: Context, module: ParsedFile, name: str) -> bool:
 
 
 def move_to_use(value: Value, name: str, span: Span) -> Value:
-    """Return a value with the span at which it is used; the span at which it was set goes into `defined_at`.
+    """Return a value whose span is the place where its name is used, for error messages.
+
+    The span at which the value was set becomes the first of its `defined_at`, which has at most four. For a
+    record `defined_at` stays as it is.
 
     Args:
         value: The value of a declaration or setting.
@@ -392,7 +408,10 @@ def move_to_use(value: Value, name: str, span: Span) -> Value:
 
 
 def split_library_name(expr: tree.Attribute, scope: Scope) -> list[str] | None:
-    """Return `["paper", "qwen3_4b"]` for the full name `std.paper.qwen3_4b`; None for any other attribute."""
+    """Return the words behind `std`: `["paper", "qwen3_4b"]` for the full name `std.paper.qwen3_4b`.
+
+    The result is None if the attribute does not begin with `std`, or if the file has another thing of this name.
+    """
     parts = [expr.name.name]
     inner = expr.value
     while isinstance(inner, tree.Attribute):
@@ -411,7 +430,10 @@ def _is_provided(ctx: Context, module: ParsedFile, name: str) -> bool:
 
 
 def list_words(type_: Type | None) -> tuple[str, ...]:
-    """Return the words that a value of this type may be, such as `causal`."""
+    """Return the words that a value of this type may be, such as `causal`; empty if the type has no words.
+
+    A list type counts if a single item may be written without brackets (`lone`).
+    """
     match type_:
         case OneOf():
             return type_.words
@@ -423,16 +445,20 @@ def list_words(type_: Type | None) -> tuple[str, ...]:
 
 
 def evaluate_attribute(ctx: Context, expr: tree.Attribute, scope: Scope, type_: Type | None) -> Value:
-    """Return the value of `X.NAME`: a setting of a record, the stages of an experiment, or a metric of training.
+    """Return the value of `X.NAME`.
+
+    The value is a setting of a record, the stages of an experiment, a declaration of the standard library
+    (`std.MODULE.NAME`), or a metric of training (`train.NAME`).
 
     Args:
         ctx: The state of the evaluation, to which errors are reported.
         expr: The attribute in the syntax tree.
         scope: The names that the expression may use.
-        type_: The expected type; for the type of metrics, X is the word `train`.
+        type_: The expected type, or None. It only matters if it is the type of metrics: then X must be the
+            word `train`.
 
     Raises:
-        NoValue: The record has no such setting; the error was reported.
+        NoValue: X is wrong, or has no setting NAME; the error was reported.
     """
     if isinstance(type_, OfKind) and "metric" in type_.kinds:
         return evaluate_metric(ctx, expr)
@@ -521,7 +547,10 @@ def evaluate_metric(ctx: Context, expr: tree.Attribute) -> Value:
 
 
 def evaluate_index(ctx: Context, expr: tree.Index, scope: Scope) -> Value:
-    """Return the stage that `X.stages[…]` means, by its name or by the value of the sweep that made it.
+    """Return the stage that `X.stages[…]` means.
+
+    The brackets have the stage's name. For a stage of `stages(NAME in LIST)` they have the item of LIST for
+    which the stage was made.
 
     Raises:
         NoValue: The experiment has no such stage; the error was reported.
@@ -583,7 +612,12 @@ def _may_be_number(scope: Scope, name: str) -> bool:
 
 
 def _are_equal(stage: Value | None, other: Value) -> bool:
-    """Return whether a sweep's value equals the value in brackets; a number without a unit takes the sweep's unit."""
+    """Return whether the value in brackets is the list item for which a stage was made.
+
+    Args:
+        stage: The item of LIST in `stages(NAME in LIST)`; None for a stage that is declared by name.
+        other: The value in brackets. A literal number without a unit gets the unit of `stage`.
+    """
     if stage is None or not isinstance(stage.data, Quantity) or not isinstance(other.data, Quantity):
         return False
     if other.literal is not None and not other.data.unit:
@@ -592,7 +626,7 @@ def _are_equal(stage: Value | None, other: Value) -> bool:
 
 
 def list_stages(ctx: Context, record: DeclaredExperiment) -> list[DeclaredStage]:
-    """Return the stages of an experiment, with one stage for each value of a sweep.
+    """Return the stages of an experiment; a sweep `stages(NAME in LIST)` gives a stage for each item of its list.
 
     Errors are reported to `ctx`; a sweep with an error gives no stages.
     """
@@ -632,7 +666,7 @@ def list_stages(ctx: Context, record: DeclaredExperiment) -> list[DeclaredStage]
 
 
 def _drop_duplicates(ctx: Context, stages: list[DeclaredStage]) -> list[DeclaredStage]:
-    """Return the stages without those whose name an earlier stage has; each of these is reported as E0208."""
+    """Return the first stage of each name, in order; report E0208 for every later stage with the same name."""
     by_name: dict[str, DeclaredStage] = {}
     for stage in stages:
         first = by_name.setdefault(stage.name, stage)
@@ -651,7 +685,10 @@ def _drop_duplicates(ctx: Context, stages: list[DeclaredStage]) -> list[Declared
 
 
 def evaluate_call(ctx: Context, expr: tree.Call, scope: Scope) -> Value:
-    """Return the value of a call: of a function, a constructor of records, or a declaration that takes arguments.
+    """Return the value of a call of a function, a constructor of records, or a reward, selection or measure.
+
+    `steps(400)`, with an unnamed argument, is the end of a stage. `steps(separator: …, keywords: …)` divides
+    responses at their reasoning steps.
 
     Args:
         ctx: The state of the evaluation, to which errors are reported.
@@ -737,7 +774,7 @@ def _call_declared(ctx: Context, expr: tree.Call, scope: Scope, name: str) -> Va
 
 
 def _make_checkpoint(ctx: Context, expr: tree.Call, scope: Scope) -> Value:
-    """Return the value of `checkpoint(…)`; for an arm it is the checkpoint of the arm's experiment.
+    """Return the value of `checkpoint(of)`; if `of` is an arm, it is the checkpoint of the arm's experiment.
 
     Raises:
         NoValue: The arm is of imported results, which have no weights; E0311 was reported.
@@ -804,6 +841,11 @@ def bind(ctx: Context, expr: tree.Call, kind: Kind, scope: Scope) -> dict[str, S
 
 def _read_argument(ctx: Context, arg: tree.Arg, owner: str) -> tree.Expr:
     """Return the expression of an argument.
+
+    Args:
+        ctx: The state of the evaluation, to which errors are reported.
+        arg: The argument in the syntax tree.
+        owner: The words for the called function in error messages.
 
     Raises:
         NoValue: The argument has a `for` or an `in`; E0310 was reported.
@@ -909,6 +951,9 @@ def bind_argument(
 ) -> Value:
     """Return the value of an argument, converted to the type of its parameter and checked against its range.
 
+    If a parameter for a number gets budgets, or a parameter for budgets gets a number, the error names the
+    type to declare. `ctx.refused_types` records this type by the span of the parameter.
+
     Args:
         ctx: The state of the evaluation, to which errors are reported.
         definition: The reward, selection or measure that has the parameter.
@@ -946,7 +991,10 @@ def bind_argument(
 
 
 def call_selection(ctx: Context, call: tree.Call, rule: Definition, scope: Scope) -> Value:
-    """Return a selection with arguments; if the first argument is a pool, return the selected data to train on.
+    """Return a selection with arguments, or the data that it selects from a pool.
+
+    An unnamed first argument is the pool: the responses to select from. With a pool the result is data to
+    train on.
 
     Args:
         ctx: The state of the evaluation, to which errors are reported.
@@ -955,7 +1003,7 @@ def call_selection(ctx: Context, call: tree.Call, rule: Definition, scope: Scope
         scope: The names that the arguments may use.
 
     Raises:
-        NoValue: An argument is wrong, or the first unnamed one is no pool; the error was reported.
+        NoValue: An argument is wrong, or the unnamed first argument is not a pool; the error was reported.
     """
     pools = call.args[:1] if call.args and call.args[0].name is None else ()
     rule_call = replace(call, args=call.args[len(pools) :])
@@ -1051,7 +1099,10 @@ def check_range(ctx: Context, value: Value, range_: tree.Range, type_: Type, nam
 
 
 def evaluate_splits(ctx: Context, expr: tree.Expr, scope: Scope, name: str) -> Value:
-    """Return the budgets that an expression means: a schedule, a list that ends with the longest response, or a name.
+    """Return the positions, in tokens, at which responses are divided into sections.
+
+    The expression is a schedule such as `exp(…)`, a name for a schedule, or a list of budgets that ends with
+    the longest response.
 
     Args:
         ctx: The state of the evaluation, to which errors are reported.
@@ -1060,7 +1111,7 @@ def evaluate_splits(ctx: Context, expr: tree.Expr, scope: Scope, name: str) -> V
         name: The name of the setting or parameter, for error messages.
 
     Raises:
-        NoValue: The value is none of these; the error was reported.
+        NoValue: The value is neither a schedule nor a list of budgets; the error was reported.
     """
     value = evaluate(ctx, expr, scope, SCHEDULE)
     if isinstance(value.data, Items):

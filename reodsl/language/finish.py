@@ -41,16 +41,17 @@ class _Omission:
 
 
 def fill_defaults(ctx: Context, record: R, kind: Kind, stage: DeclaredStage | None = None) -> R:
-    """Return a record with its defaults filled in.
+    """Return a record with its defaults filled in, after checking that no required setting is missing.
 
     Args:
         ctx: The state of the evaluation, to which errors are reported.
         record: The record.
         kind: The kind whose settings the record has.
-        stage: The declaration, if the record is a stage of an experiment.
+        stage: The declaration if the record is a stage of an experiment, else None.
 
     Raises:
-        NoValue: Required settings are missing; one E0304 reports all of them.
+        NoValue: Required settings are missing, which one E0304 reports; or a setting with a wrong value has
+            no other value, or the parent has an error, which were reported before.
     """
     if UNKNOWN in record.invalid:
         raise NoValue
@@ -112,7 +113,7 @@ def _join_examples(missing: Sequence[_Omission], depth: int = 0) -> str:
 
     Args:
         missing: The settings.
-        depth: The number of blocks around the settings that are written already.
+        depth: The number of outer blocks that the caller writes: the examples begin inside them.
     """
     groups: dict[str, list[_Omission]] = {}
     for item in missing:
@@ -128,7 +129,7 @@ def _join_examples(missing: Sequence[_Omission], depth: int = 0) -> str:
 
 
 def _has_unusable_setting(record: Record) -> bool:
-    """Return whether a setting with a wrong value has no value from a parent or default either."""
+    """Return whether some setting with a wrong value has no other value, from a parent or a default."""
     if any(name not in record.fields for name in record.invalid):
         return True
     return any(
@@ -141,13 +142,16 @@ def _has_unusable_setting(record: Record) -> bool:
 def _fill_settings(
     ctx: Context, record: R, kind: Kind, method: str | None, missing: list[_Omission], blocks: tuple[str, ...]
 ) -> R:
-    """Return a record with its defaults filled in.
+    """Return a record with its defaults filled in, and collect the required settings that it lacks.
+
+    A block that the record lacks is added if it is required, if the method needs it, or if all its settings
+    have defaults. A required setting may be missing if a setting in its `unless` is given.
 
     Args:
         ctx: The state of the evaluation.
         record: The record.
         kind: The kind whose settings the record has.
-        method: The training method; settings of other methods are skipped.
+        method: The training method; settings of other methods are skipped. None if there is none.
         missing: The required settings that are missing; appended to.
         blocks: The names of the blocks around the record, outermost first.
     """

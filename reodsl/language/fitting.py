@@ -43,7 +43,7 @@ def read_unit(type_: Num) -> Dimension:
 
 
 def list_kinds(type_: Type) -> tuple[str, ...]:
-    """Return the kinds of record that a type accepts, on their own or in a list."""
+    """Return the kinds of record that a type accepts as a single value or in a list; empty if it takes no records."""
     match type_:
         case OfKind():
             return type_.kinds
@@ -123,7 +123,8 @@ class TypeMismatch:
 def coerce(value: Value, type_: Type) -> Value | TypeMismatch:
     """Return a value converted to a type, or the reason why it does not fit.
 
-    A number without a unit takes the type's unit. A single value becomes a list if the type allows it.
+    A literal number without a unit takes the type's unit. A single value becomes a list if the type allows it
+    (`lone`). For a choice of types, the first type that fits is taken.
     """
     match type_:
         case Num():
@@ -177,7 +178,12 @@ def coerce(value: Value, type_: Type) -> Value | TypeMismatch:
 
 
 def _refuse_name(value: Value, form: Form) -> TypeMismatch:
-    """Return the mismatch of a text that does not have the form of names, such as of a repository."""
+    """Return the mismatch of a text that is not a valid name, such as the name of a repository.
+
+    Args:
+        value: The text.
+        form: The form that names have.
+    """
     text = str(value.data)
     words = f"more than {form.longest:,} characters" if len(text) > form.longest else "no such name"
     return TypeMismatch(
@@ -202,7 +208,10 @@ def _refuse_kind(value: Value, type_: Type) -> TypeMismatch:
 
 
 def _suggest_method(value: Value, type_: Type) -> str | None:
-    """Return help for the name of a training method that is given as a text or record: how the method is written."""
+    """Return how a spec writes a training method whose name is given as a text or record.
+
+    The result is None if the value names no method, or if the type is neither words nor a block.
+    """
     if not isinstance(type_, (OneOf, Block)):
         return None
     data = value.data
@@ -225,7 +234,12 @@ def _suggest_unquoted(value: Value, type_: Type) -> str | None:
 
 
 def _coerce_number(value: Value, type_: Num) -> Value | TypeMismatch:
-    """Return a number in the unit and range of a type, or the reason why it does not fit."""
+    """Return a number in the unit and range of a type, or the reason why it does not fit.
+
+    A literal without a unit gets the type's unit, and a float that is whole becomes an int if the type is for
+    integers or has a unit. The reason is E0302 for a wrong unit, and E0303 for a number that is not whole or
+    outside the range.
+    """
     data = value.data
     if not isinstance(data, Quantity):
         return _refuse_kind(value, type_)
@@ -309,7 +323,10 @@ def _suggest_whole(data: Quantity, type_: Num) -> str:
 
 
 def _coerce_list(value: Value, type_: ListOf) -> Value | TypeMismatch:
-    """Return a list whose items are converted to the type of items, or the reason why the list does not fit."""
+    """Return a list whose items are converted to the type of items, or the reason why it does not fit.
+
+    A value that is not a list becomes a list of one item if the type is `lone`.
+    """
     data = value.data
     if not isinstance(data, Items):
         inner = coerce(value, type_.item)
@@ -337,9 +354,10 @@ def _coerce_list(value: Value, type_: ListOf) -> Value | TypeMismatch:
 
 
 def _suggest_numbers(value: Value, item: Type) -> str | None:
-    """Return the list `[1, 2, 3, 4]` that a range `1..4` or a count `4` may mean, as a suggestion.
+    """Return the list `[1, 2, 3, 4]` as a suggestion for the range `1..4` or the count `4`.
 
-    None if the type's items are no whole numbers, or if the list has fewer than 2 or more than `MOST_COUNTED` numbers.
+    The result is None if the type's items are not whole numbers without a unit, or if the list would have fewer
+    than 2 or more than `MOST_COUNTED` numbers.
     """
     data = value.data
     ends = (data.low.data, data.high.data) if isinstance(data, Bounds) else (Quantity(1), data)
@@ -371,12 +389,12 @@ def _coerce_bounds(value: Value, type_: Range) -> Value | TypeMismatch:
 
 
 def make_default(field: Setting, node: tree.Call | tree.Ident) -> Value:
-    """Return the default of a setting as a value, at the span of `node`."""
+    """Return the default of a setting as a value with the span of `node`."""
     return make_value(field.default, field, node)
 
 
 def make_value(data: Any, field: Setting, node: tree.Call | tree.Ident) -> Value:
-    """Return plain data as a value of a setting's type, at the span of `node`.
+    """Return plain data as a value of a setting's type, with the span of `node`.
 
     Args:
         data: A number, text, bool or tuple.
@@ -391,7 +409,8 @@ def _make_typed(data: Any, type_: Type, span: Span) -> Value:
 
     Args:
         data: A number, text, bool or tuple.
-        type_: The type, which gives a number its unit and decides whether a text is a word.
+        type_: The type. It gives a number its unit, and decides whether a text is a word; of a choice of types
+            the first is used.
         span: The span that the value gets.
     """
     if isinstance(type_, AnyOf):

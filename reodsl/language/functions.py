@@ -198,7 +198,10 @@ CHECKPOINTS = _signature(
 
 
 def call_function(ctx: Context, name: str, args: Arguments, call: tree.Call) -> Value:
-    """Return the value of a function of the language that computes, such as `exp(…)` or `words(…)`.
+    """Return the value of a call of a function of the language, such as `exp(…)` or `words(…)`.
+
+    Budgets that depend on a run, as of `question_min(…)`, are returned as a record of the arguments. Records
+    keep the call in `computed_by`; budgets of `reached(…)` keep the call of the budgets inside it.
 
     Args:
         ctx: The state of the evaluation, to which errors are reported.
@@ -207,7 +210,7 @@ def call_function(ctx: Context, name: str, args: Arguments, call: tree.Call) -> 
         call: The call in the syntax tree.
 
     Raises:
-        NoValue: The arguments give no valid budgets; the error was reported.
+        NoValue: The arguments are wrong, for example budgets that do not increase; the error was reported.
     """
     try:
         if name in _SCHEDULES:
@@ -228,7 +231,7 @@ def call_function(ctx: Context, name: str, args: Arguments, call: tree.Call) -> 
 
 
 def _take_number(args: Arguments, name: str) -> int:
-    """Return an argument that is a number as an int, in base units."""
+    """Return a numeric argument as an int, in the base unit, such as tokens."""
     return int(plain(args[name].value))
 
 
@@ -264,10 +267,15 @@ def make_budgets(ctx: Context, value: Value, items: Sequence[Value]) -> Value:
 
 
 def _greedy(ctx: Context, args: Arguments, call: tree.Call) -> Value:
-    """Return the value of `greedy(…)`: a schedule on a published frontier, or budgets that a study has yet to find.
+    """Return the value of `greedy(frontier, n, to, step)`: the budgets that best integrate a frontier.
+
+    On a published frontier the budgets are computed here, with the shortest curve's end as the default of
+    `to`. On an envelope of arms they can only be computed during the run; the value is then a record of the
+    arguments (`oracle_budgets`).
 
     Raises:
-        NoValue: The frontier is wrong or the search takes too long; the error was reported.
+        NoValue: The frontier is wrong, or the search would take too long; the error was reported.
+        BudgetError: The numbers of the call give no budgets; `call_function` reports this.
     """
     frontier = args["frontier"].value.data
     if not isinstance(frontier, DeclaredFrontier) or frontier.envelope is not None:
@@ -307,9 +315,12 @@ def _greedy(ctx: Context, args: Arguments, call: tree.Call) -> Value:
 
 
 def list_smaller(record: WrittenBudgets) -> tuple[tuple[int, ...], ...]:
-    """Return the budgets, in tokens, that a schedule would have with 1, 2, … up to its own number of budgets.
+    """Return the budgets, in tokens, that a schedule has for n = 1, 2, … up to its own number of budgets.
 
-    Budgets that were given as a list are returned as the only choice.
+    A list of budgets has no other numbers of budgets, so the result then has only the list itself.
+
+    Args:
+        record: The value of `greedy(…)`, `exp(…)` or `linear(…)`, or of a list of budgets.
     """
     count = len(record.schedule.budgets)
     frontier = record.sub("frontier")
@@ -325,10 +336,13 @@ def list_smaller(record: WrittenBudgets) -> tuple[tuple[int, ...], ...]:
 
 
 def _reached(ctx: Context, args: Arguments, call: tree.Call) -> Value:
-    """Return the value of `reached(…)`: budgets with one more split at the end of each response.
+    """Return the value of `reached(at)`: a response is divided at the budgets before its end, and at its end.
+
+    The value is the record of the budgets with the flag `reached`.
 
     Raises:
-        NoValue: The splits end with the response already; E0301 was reported.
+        NoValue: The budgets are wrong, or they divide responses at their end already (E0301); the error was
+            reported.
     """
     budgets = args["at"].value
     if isinstance(budgets.data, Items):
@@ -374,7 +388,7 @@ def _shares(ctx: Context, args: Arguments, call: tree.Call) -> Value:
     """Return the value of `shares("21 13 40", of: 960)`: each count of the text divided by `of`.
 
     Raises:
-        NoValue: A word is no whole number up to `of`; E0303 was reported.
+        NoValue: A word is not a whole number from 0 to `of`; E0303 was reported.
     """
     counts, total = plain(args["counts"].value).split(), _take_number(args, "of")
     valid = (word.isascii() and word.isdigit() and len(word) < 10 and int(word) <= total for word in counts)
@@ -410,7 +424,7 @@ def read_curves(frontier: DeclaredFrontier) -> Curves:
     """Return the curves of a published frontier by benchmark: accuracy by budget in tokens.
 
     Raises:
-        Problem: The numbers are no valid curves.
+        Problem: The numbers are not valid curves.
     """
     if frontier.curves is not None:
         return frontier.curves
@@ -422,6 +436,6 @@ def read_reference(frontier: DeclaredFrontier) -> ReferenceFrontier:
     """Return a published frontier with the names of its models.
 
     Raises:
-        Problem: The numbers are no valid curves.
+        Problem: The numbers are not valid curves.
     """
     return ReferenceFrontier(read_curves(frontier), tuple(map(name_model, list_records(frontier, "base"))))

@@ -306,14 +306,17 @@ def report_name(
 ) -> None:
     """Report a name that has no meaning in the spec.
 
+    The name may belong to responses (E0308), be none of a setting's words (E0314), be a function without
+    its arguments (E0201), or be unknown (E0201). The error is for the first of these cases that applies.
+
     Args:
         ctx: The state of the evaluation.
         expr: The name in the syntax tree.
         scope: The names that can be used.
-        words: The words that the setting accepts.
-        kinds: The kinds of declaration that the setting accepts.
-        quoted: The help if the setting accepts a text in quotes.
-        number: The type of number that the setting accepts besides words.
+        words: The words that the setting accepts; empty if it accepts none.
+        kinds: The kinds of declaration that the setting accepts; empty for all kinds.
+        quoted: The help if the setting accepts a text in quotes; else None.
+        number: The type of number that the setting accepts besides words; None if it accepts no number.
     """
     name = expr.name
     if name in RESPONSE_NAMES and not words and quoted is None:
@@ -358,7 +361,12 @@ def report_name(
 
 
 def suggest_quotes(expr: tree.Name, scope: Scope) -> str | None:
-    """Return help that puts a bare word in quotes; None if the word resembles a known name or value."""
+    """Return help that puts a word in quotes, where the setting is a text; None if it resembles a name or value.
+
+    Args:
+        expr: The word in the syntax tree. Its path is `--set NAME` or `--amend PATH` on the command line.
+        scope: The names that can be used.
+    """
     if expr.name in VALUES_ELSEWHERE or nearest(expr.name, scope.names()) is not None:
         return None
     option, _, target = expr.span.path.partition(" ")
@@ -407,7 +415,9 @@ def study_of_arm(scope: Scope, name: str) -> str | None:
 
 
 def suggest_import(expr: tree.Name, scope: Scope, kinds: tuple[str, ...] = ()) -> str | None:
-    """Return help for a name that an import of this file renames or the library declares; None for any other name.
+    """Return help that says how a name is imported; None if no help fits.
+
+    It fits if this file imports the name under another name, or if the standard library declares the name.
 
     Args:
         expr: The name in the syntax tree.
@@ -433,6 +443,9 @@ def _is_block(type: object, kind: Kind) -> bool:
 
 def report_setting(ctx: Context, kind: Kind, name: tree.Ident) -> None:
     """Report a setting that a kind does not have, with help for where or how the setting is written.
+
+    The setting may belong to the study, to a block inside this one, to a block beside this one, or to the
+    declaration around it; or another tool's name for it is known. Else the help has a similar name.
 
     Args:
         ctx: The state of the evaluation.
@@ -494,7 +507,11 @@ def report_setting(ctx: Context, kind: Kind, name: tree.Ident) -> None:
 
 
 def _suggest_setting(kind: Kind, word: str) -> str:
-    """Return help for an unknown setting of a kind: a similar name, or the list of settings."""
+    """Return help for an unknown setting of a kind: a similar name, or the list of settings.
+
+    For kinds with the settings of training, settings inside its blocks are searched too, and the list has only
+    the settings of the objective.
+    """
     blocks = {name: field.type.kind for name, field in kind.fields.items() if isinstance(field.type, Block)}
     block_of_setting = {sub: outer for outer, block in blocks.items() for sub in KINDS[block].fields}
     trains, inner = (
@@ -528,7 +545,14 @@ def _begin_child(child: str) -> str:
 
 
 def _suggest_study(kind: Kind, word: str) -> str | None:
-    """Return help for a setting of studies, such as `seeds` or `report`, that is written in an arm or experiment."""
+    """Return help for a setting of studies, such as `report`, that is written in an arm or experiment; else None.
+
+    `seeds` counts as `replicate`, which is the study's setting for seeds.
+
+    Args:
+        kind: The kind of the declaration that has the setting.
+        word: The name of the setting.
+    """
     setting_name = "replicate" if word == "seeds" else word
     field = KINDS["study"].fields.get(setting_name)
     if kind.name not in TRAIN_KINDS or setting_name in kind.fields or field is None:
@@ -538,7 +562,11 @@ def _suggest_study(kind: Kind, word: str) -> str | None:
 
 
 def _find_beside(kind: Kind, word: str) -> str | None:
-    """Return the name of the block beside a kind's own block that has a setting called `word`; None if none has."""
+    """Return the name of a block that has a setting called `word` and that may stand beside a block of `kind`.
+
+    The result is None if there is no such block. Example: `rollout` for a temperature that is written in
+    `optim { … }`.
+    """
     for parent in KINDS.values():
         if any(_is_block(field.type, kind) for field in parent.fields.values()):
             for name, field in parent.fields.items():

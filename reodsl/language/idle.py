@@ -1,4 +1,4 @@
-"""Find settings that nothing reads beside the others, so that checks tell them and no result depends on them."""
+"""Find settings that have no effect beside the other settings: checks report them, and results ignore them."""
 
 from __future__ import annotations
 
@@ -27,7 +27,12 @@ class Surroundings:
     """True if servers may sample for the stage."""
 
     def has(self, path: str, *words: str) -> bool:
-        """Return whether a setting's value is one of `words`; also true for a setting without a known value."""
+        """Return whether a setting's value is one of `words`; also true if the setting has no value.
+
+        Args:
+            path: The dotted path of the setting, such as `loss.clip`.
+            *words: The words.
+        """
         value = self.record.get(path)
         return value is None or str(plain(value)) in words
 
@@ -36,7 +41,10 @@ class Surroundings:
         return self.record.get(path) is not None
 
     def is_set(self, path: str) -> bool:
-        """Return whether a setting is neither 0 nor false nor missing; also true for a setting with a wrong value."""
+        """Return whether a setting is on: its value is not 0, false or empty; also true if its value is wrong.
+
+        The result is false for a setting without a value.
+        """
         return bool(self.record.data(path)) or self.is_wrong(path)
 
     def is_wrong(self, path: str) -> bool:
@@ -51,7 +59,7 @@ class Surroundings:
 
     @property
     def is_split(self) -> bool:
-        """Return whether the reward splits responses at token budgets; also true for a reward with errors."""
+        """Return whether the reward divides responses into sections at token positions; also true if it has errors."""
         return self.reward is None or self.reward.split is not None
 
     @property
@@ -66,7 +74,10 @@ class Surroundings:
 
     @property
     def asks_by_start(self) -> bool:
-        """Return whether the condition `when` of a wording reads samples of the reference model."""
+        """Return whether a wording's condition `when` reads samples of the reference model.
+
+        A stage starts from the reference model, hence the name of this property.
+        """
         wordings = list_records(self.record.sub("rollout") or self.record, "wordings")
         conditions = [wording.sub("when") for wording in wordings]
         return any("ref" in item.reads for item in conditions if isinstance(item, TypedCondition))
@@ -75,8 +86,9 @@ class Surroundings:
     def updates_once(self) -> bool:
         """Return whether each step is a single update in which the ratio of every token is 1.
 
-        Ratios to the engine's log-probabilities, to weights of an earlier step, or to a mode's share of
-        tokens differ from 1.
+        This needs one minibatch and one epoch. The ratio differs from 1 if the old log-probabilities are the
+        engine's or of an earlier step (`lag`), or if tokens of a mode are weighted by their share. A wrong
+        value among the deciding settings gives false.
         """
         old = self.record.data("old_logprobs") or "auto"
         lags = self.is_set("lag") and not self.is_set("loss.decoupled")
@@ -90,7 +102,11 @@ class Surroundings:
 
     @property
     def blames(self) -> bool:
-        """Return whether an advantage may be negative."""
+        """Return whether an advantage may be negative.
+
+        Advantages that are neither normalised nor rescaled are the rewards. Then the lower bounds of the
+        reward's values decide. The result is true if the bounds are unknown, as after an error in the reward.
+        """
         reward = self.reward
         is_normalised = self.record.data("advantage.normalise") != "none"
         is_rescaled = any(map(self.is_set, ("advantage.batch", "advantage.own")))
@@ -100,7 +116,10 @@ class Surroundings:
 
     @property
     def draws(self) -> bool:
-        """Return whether a suite samples at random: responses, forced answers, or the wording of a question."""
+        """Return whether a suite samples at random: responses, forced answers, or the wording of a question.
+
+        Also true if a setting that decides this has a wrong value.
+        """
         forcing = self.record.sub("forcing") if self.record.data("grid") else None
         wordings = list_records(self.record, "wordings")
         return (
@@ -151,12 +170,12 @@ def _has(path: str, *words: str) -> Condition:
 
 
 def _lacks(path: str, *words: str) -> Condition:
-    """Return the condition that a setting has no value or one outside `words`."""
+    """Return the condition that a setting has no value, or a value that is none of `words`."""
     return lambda settings: not settings.is_known(path) or not settings.has(path, *words)
 
 
 def _is_set(path: str) -> Condition:
-    """Return the condition that a setting is neither 0 nor false nor missing."""
+    """Return the condition that a setting is on: it has a value other than 0, false and an empty value."""
     return lambda settings: settings.is_set(path)
 
 
@@ -474,16 +493,17 @@ NEEDS: dict[str, tuple[Need, ...]] = {
 
 
 def list_idle(settings: Surroundings, kind: str = "stage") -> Iterator[tuple[str, Slot, Need]]:
-    """Yield settings of the user that have no effect, each with a need that is not met.
+    """Yield settings of the user that have no effect, each with the condition (`Need`) that is not met.
 
-    Settings that have the value of their default are skipped: leaving them out changes nothing.
+    A setting that equals its default is skipped, because the user could as well leave it out. A setting of
+    a training method other than the stage's is skipped too.
 
     Args:
         settings: All settings of the stage or declaration.
         kind: The kind of the declaration; `stage` for a stage of training.
 
     Yields:
-        The setting's dotted path, the setting, and the first need that is not met.
+        The setting's dotted path, the setting, and its first condition that is not met.
     """
     method, seen = settings.record.data("method"), set[str]()
     for unmet in NEEDS[kind]:
@@ -514,16 +534,17 @@ def _is_default(slot: Slot, setting: Setting) -> bool:
 
 
 def _make_default(slot: Slot, setting: Setting) -> Slot | None:
-    """Return the default of a setting in place of a given value; None for a setting without a default."""
+    """Return the default of a setting, at the span of the value that it replaces; None without a default."""
     if setting.default is None:
         return None
     return Slot(make_default(setting, tree.Ident("", slot.value.span)), None)
 
 
 def drop_idle(settings: Surroundings, kind: str = "stage") -> Record:
-    """Return a record in which settings without effect have their defaults.
+    """Return a record in which settings without effect have their defaults, or are left out if they have none.
 
-    Specs that do the same work then have the same canonical JSON, so that stored results are found again.
+    Specs that do the same work then have the same canonical JSON and share stored results. Required settings
+    and settings that other heirs of a recipe may use (`is_spare`) stay.
 
     Args:
         settings: All settings of the stage or declaration.

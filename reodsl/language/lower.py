@@ -58,7 +58,9 @@ from reodsl.numbers.curves import Curve, select_benchmarks
 def lower(
     program: Program, main: ParsedFile, record: values.DeclaredStudy | values.DeclaredExperiment
 ) -> Spec:
-    """Return the spec of a study, or of a single experiment as a study of its starting model and itself.
+    """Return the spec of a study or of a single experiment.
+
+    An experiment becomes a study with two arms: the model that it starts from, and the trained model.
 
     Args:
         program: The evaluated spec, without errors.
@@ -89,7 +91,10 @@ def lower(
 
 
 def _list_changes(program: Program) -> tuple[Change, ...]:
-    """Return the `--set` and `--amend` changes of the command line; a change of several declarations occurs once."""
+    """Return the `--set` and `--amend` changes of the command line, each once.
+
+    The context stores an `--amend` of several declarations once for each of them.
+    """
     ctx = program.context
     by_target = {(c.option, c.target): c for c in ctx.sets.values()}
     for changes in ctx.amends.values():
@@ -99,6 +104,9 @@ def _list_changes(program: Program) -> tuple[Change, ...]:
 
 def _lower_study(low: Lowering, record: values.DeclaredStudy) -> Study:
     """Build a study with its arms, frontiers, score, tables and charts.
+
+    Published frontiers that only the score or a chart names become frontiers of the study. A study without
+    tables and charts gets the default ones.
 
     Args:
         low: The state of lowering; its cluster and names of arms are set.
@@ -150,7 +158,10 @@ def _lower_study(low: Lowering, record: values.DeclaredStudy) -> Study:
 
 
 def _lower_experiment(low: Lowering, record: values.DeclaredExperiment) -> Study:
-    """Build a study for a single experiment; if it is trained, its starting model is another arm.
+    """Build a study for a single experiment.
+
+    The experiment is an arm. If it is trained, the model that it starts from is another arm, called `base`, or
+    `start` if the experiment is called `base`.
 
     Args:
         low: The state of lowering; its cluster is set.
@@ -214,13 +225,16 @@ def build_frontier(record: Record, name: str) -> Frontier:
 def _lower_score(
     owner: Record, record: Record, declared_names: set[str], base: str | None
 ) -> tuple[Score, tuple[Frontier, ...]]:
-    """Build a score, and the published frontier that it is computed against if the study does not declare it.
+    """Build a score, and the published frontier that the score compares arms with.
 
     Args:
         owner: The study or experiment.
         record: The score.
         declared_names: The names of the study's frontiers.
-        base: The baseline if the score names none.
+        base: The name of the baseline arm if the score names none; None for a score without a baseline.
+
+    Returns:
+        The score, and a tuple with the frontier. The tuple is empty if the study declares the frontier.
     """
     frontier, baseline = record.part("against"), record.sub("relative_to")
     new_frontiers = () if frontier.name in declared_names else (build_frontier(frontier, frontier.name),)
@@ -232,10 +246,10 @@ def _lower_score(
 def _fit_frontiers(
     arms: Sequence[Arm], frontiers: Sequence[Frontier], score: Score | None
 ) -> tuple[Frontier, ...]:
-    """Return the frontiers; for an approximate score, keep of its published frontier only curves of the arms' benchmarks.
+    """Return the frontiers, with the curves of the score's published frontier matched to the arms' benchmarks.
 
-    A score is approximate if the published frontier differs from the suites in benchmarks or settings
-    (`misfits`).
+    This is for a score whose frontier was published for other benchmarks or settings than the suites have
+    (`misfits`). Other frontiers are returned as they are.
 
     Args:
         arms: The study's arms with their suites.
@@ -256,7 +270,9 @@ def _fit_frontiers(
 def _select_curves(
     published: Sequence[PublishedCurve], benchmarks: Sequence[Sequence[str]]
 ) -> tuple[PublishedCurve, ...]:
-    """Return the published curves of the benchmarks that all arms have, or their mean curve if the names differ.
+    """Return the published curves of the arms' benchmarks, by which the arms are scored.
+
+    The mean curve is returned instead if the arms have different benchmarks, or if a benchmark has no curve.
 
     Args:
         published: The curves.
@@ -272,7 +288,10 @@ def _select_curves(
 
 
 def _lower_chart(low: Lowering, record: Record) -> Chart:
-    """Build a chart with the arms, frontiers and budget schedules that it shows; only its `y` may be a measure."""
+    """Build a chart with the arms, frontiers and budget schedules that it shows.
+
+    A budget schedule is a line of the chart (`rules`). The `y` of the chart is a measure or a built-in column.
+    """
     lines = list_records(record, "lines")
     rules = [rule for rule in lines if isinstance(rule, values.WrittenBudgets)]
     return build(
@@ -288,7 +307,13 @@ def _lower_chart(low: Lowering, record: Record) -> Chart:
 
 
 def _lower_table(low: Lowering, record: Record, names: tuple[str, ...]) -> Table:
-    """Build a table with the arms that it shows, all by default, and with published numbers if it names any."""
+    """Build a table of a study, with the published numbers that it names.
+
+    Args:
+        low: The state of lowering the study.
+        record: The declared table. A table without `rows` shows all arms.
+        names: The names of the study's arms.
+    """
     rows, published = record.get("rows"), record.sub("published")
     has_all_rows = rows is None or not isinstance(rows.data, Items)
     row_names = names if has_all_rows else tuple(row.name for row in list_records(record, "rows"))
@@ -387,7 +412,7 @@ class Extent:
 
 
 def measure_extent(spec: Spec) -> Extent:
-    """Return the size of a spec; its cost is linear in the number of distinct objects."""
+    """Return the size of a spec; the time this takes is linear in the number of distinct objects."""
     study = spec.study
     values, depth = _measure_nesting(study)
     stages = sum(len(experiment.stages) for arm in study.arms for experiment in arm.checkpoint.experiments)
@@ -395,10 +420,11 @@ def measure_extent(spec: Spec) -> Extent:
 
 
 def _measure_nesting(top: object) -> tuple[int, int]:
-    """Return the number of values in an object and the depth of their nesting, without recursion.
+    """Return the number of values in an object and the depth of their nesting.
 
-    A shared object is measured once but counts wherever it occurs; the stack is explicit because specs may be
-    deep.
+    An object that occurs several times is measured once, and counts at each occurrence. A text counts one more
+    value for every `CHARACTERS_PER_VALUE` characters. The function keeps its own stack, because a deep spec
+    would exceed Python's.
     """
     extents: dict[int, tuple[int, int]] = {}
     # Pairs (object, its components); the unmeasured components of an object are above it in the list.

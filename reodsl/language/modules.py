@@ -68,9 +68,10 @@ class Import:
 
 
 def _parse(source: Source, most: int) -> ParseResult:
-    """Return the parse of a text of at most `most` tokens.
+    """Return the parse of a text, with an error if the text has more than `most` tokens.
 
-    Results are cached without the limit, since an editor asks for the same texts at every key press.
+    Results are cached for texts, not for pairs of text and limit, since an editor asks for the same texts at
+    every key press. A text above the limit is parsed again.
     """
     cached = _parse_cached(source)
     return cached if cached.tokens <= most else parse(source, most)
@@ -110,7 +111,10 @@ class Modules:
     """The count of errors among the diagnostics."""
 
     def main(self, path: Path) -> ParsedFile | None:
-        """Return the parsed spec itself; None if it cannot be read."""
+        """Return the parsed main file of the spec; None if it cannot be read.
+
+        Imports are loaded until a limit is reached.
+        """
         key = _identify(path)
         try:
             return self._read(path, str(path), key, std=Path(key).is_relative_to(LIBRARY))
@@ -118,7 +122,7 @@ class Modules:
             return self.loaded.get(key)
 
     def library(self, name: str) -> ParsedFile | None:
-        """Return a module of the standard library by its dotted name behind `std.`."""
+        """Return a module of the standard library by its dotted name behind `std.`; None if it cannot be read."""
         path = LIBRARY.joinpath(*name.split("."))
         path = path.with_name(path.name + ".reo")
         return self._read(path, f"{STD}/{'/'.join(name.split('.'))}.reo", f"std:{name}", std=True)
@@ -185,7 +189,11 @@ class Modules:
             self.work_limit.stop(labels[0].span if labels else None)
 
     def _collect(self, loaded: ParsedFile) -> None:
-        """Store the declarations of a file by name, and load the files that it imports."""
+        """Store the declarations and imports of a file by name, and load the files that it imports.
+
+        The first use of a name wins, and a second use is reported. Imported names are only checked against a
+        file without errors, because a syntax error may have removed declarations.
+        """
         first_spans: dict[str, Span] = {}
         for clause in loaded.module.imports:
             self.work_limit.charge(clause.module_span, IMPORT_STEPS * (1 + len(clause.names)))
@@ -296,9 +304,12 @@ class Modules:
     def _find_file(self, importer: ParsedFile, clause: tree.Import) -> tuple[Path, str, str, bool] | None:
         """Return the file that an import names; None after an error, which is reported.
 
+        `std.a.b` is a module of the library. `.a.b` is a file in the folder of the importing file, and each
+        further dot at the beginning goes up one folder. Files outside the spec's folder are refused.
+
         Returns:
-            The path, the path that messages show, the identity of the file, and whether it belongs to the
-            standard library.
+            The path, the path that messages show, the identity of the file, and whether the file belongs to
+            the standard library.
         """
         name = clause.module
         bare = name.lstrip(".")
@@ -367,7 +378,7 @@ class Modules:
         return path, f"{STD}/{'/'.join(parts)}.reo", f"std:{dotted}", True
 
     def _is_beside(self, importer: ParsedFile, parts: list[str]) -> bool:
-        """Return whether the importing file's folder has the spec that a dotted name means: `a.b` is the file `a/b.reo`.
+        """Return whether the folder of the importing file has the file of a dotted name: `a/b.reo` for `a.b`.
 
         Args:
             importer: The importing file.

@@ -43,7 +43,7 @@ class Program:
 
     @property
     def is_sound(self) -> bool:
-        """Return whether the spec was checked completely and no finding is an error."""
+        """Return whether the spec was read, checked completely, and has no errors."""
         if self.main is None or self.context.is_stopped:
             return False
         return not any(finding.severity == "error" for finding in self.context.findings)
@@ -107,13 +107,17 @@ def pick(
 ) -> tuple[DeclaredStudy | DeclaredExperiment | None, Diagnostic | None]:
     """Return the study or experiment to run, or the error that says why none can be chosen.
 
-    Without a target the choice is the only study, or else the only experiment that no other experiment starts
-    from.
+    Without a target the only study is chosen. In a file without studies it is the only experiment that no
+    other experiment starts from.
 
     Args:
         program: The evaluated spec.
         main: The spec's file.
         target: The name that the user gave; None if no name was given.
+
+    Returns:
+        The pair (declaration, None) or (None, error). The pair (None, None) stands for a declaration with an
+        error that was reported.
     """
     studies = program.list_type(DeclaredStudy, "study")
     experiments = program.list_type(DeclaredExperiment, "experiment")
@@ -159,10 +163,9 @@ def _suggest_study(target: str, studies: Mapping[str, DeclaredStudy]) -> str | N
 
 
 def _find_ends(names: list[str], experiments: Mapping[str, DeclaredExperiment]) -> list[str]:
-    """Return the names of experiments that no other experiment starts from.
+    """Return the given names without experiments from whose checkpoints other experiments start.
 
-    The start of another experiment is trained on the way, so it need not be run for itself. Names of studies
-    are kept.
+    A run of the other experiment trains them too. Names of studies stay in the list.
 
     Args:
         names: The names of experiments or studies.

@@ -213,7 +213,10 @@ def reference() -> str:
 
 
 def _kind(kind: Kind) -> str:
-    """Return the section of a kind of declaration: description, parents, children and the table of settings."""
+    """Return the section of a kind of declaration: description, parents, children and the table of settings.
+
+    Experiments, stages and arms have the settings of a recipe, so their sections refer to it.
+    """
     parent = f" Made from: {', '.join(kind.parents)}." if kind.parents else ""
     holds = f" Holds: {', '.join(f'`{child}`' for child in kind.children)}." if kind.children else ""
     shared = kind.name in ("experiment", "stage", "arm")

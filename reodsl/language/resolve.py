@@ -22,6 +22,10 @@ WITHOUT_TRAINING = frozenset(
 def find_source(record: Record | None) -> tuple[Record | None, int | None]:
     """Return the experiment or model that a record's weights come from.
 
+    Args:
+        record: An arm, a stage of an experiment, a checkpoint, an experiment or a model; None is returned as
+            None.
+
     Returns:
         The experiment or model, and the index of the stage after which the weights are taken; None for the
         last stage.
@@ -74,8 +78,9 @@ def samples_by_servers(owner: Record) -> bool:
 def cap_importance(stage: Record, on_gpus: bool) -> float | None:
     """Return the cap of a stage's importance weights; None if the stage has no importance weights.
 
-    The default is 2 if servers generate the responses, since their kernels differ from the trainer's. It is
-    None if the ratio or another weight corrects for the difference already.
+    The default is 2 if servers generate the responses, since their kernels give other probabilities than the
+    trainer's. The default is None if the loss corrects for this already: by old log-probabilities of the
+    engine, by the weights for a lag, or by a decoupled loss.
 
     Args:
         stage: The settings of the stage.
@@ -101,7 +106,10 @@ def walk_starts(experiment: Record) -> Iterator[DeclaredExperiment]:
 
 
 def find_trained(record: Record | None) -> tuple[DeclaredExperiment, int | None] | None:
-    """Return the experiment that trained a record's weights, and the index of its stage; None for a model."""
+    """Return the experiment that trained a record's weights, and the index of the stage; None if none trained them.
+
+    The index is None for the last stage.
+    """
     for source, stage in walk_ancestry(record):
         if isinstance(source, DeclaredExperiment) and source.is_trained:
             return source, stage
@@ -111,7 +119,11 @@ def find_trained(record: Record | None) -> tuple[DeclaredExperiment, int | None]
 
 
 def find_suite(experiment: Record) -> Record | None:
-    """Return the suite of an experiment, or else of the checkpoint that it only evaluates; None without a suite."""
+    """Return the suite of an experiment; None without a suite.
+
+    An experiment that does not train evaluates a checkpoint. Without a suite of its own it takes the suite of
+    the experiment that the checkpoint comes from.
+    """
     for source, _ in walk_ancestry(experiment):
         suite = source.sub("eval")
         if suite is not None or not isinstance(source, DeclaredExperiment) or source.is_trained:
@@ -120,7 +132,10 @@ def find_suite(experiment: Record) -> Record | None:
 
 
 def find_arm_suite(study: DeclaredStudy, arm: DeclaredArm) -> Record | None:
-    """Return the suite of an arm: its own, or the study's, or the suite that all arms with a suite share."""
+    """Return the suite of an arm: its own, else the study's, else the suite that all arms with a suite share.
+
+    The result is None if there is no such suite.
+    """
     chosen = find_suite(arm.experiment) or study.sub("eval")
     if chosen is not None:
         return chosen

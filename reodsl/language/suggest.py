@@ -15,6 +15,9 @@ LONGEST = 64
 def nearest(name: str, names: Iterable[str]) -> str | None:
     """Return the known name most similar to `name`; None if no name is similar.
 
+    A single name that begins with `name_` wins. Else case, `-` and `_` do not matter, and at last `name` may be
+    the beginning of a single known name, or a known name with a further `_WORD`.
+
     Args:
         name: The unknown name; None is returned for more than `LONGEST` characters.
         names: The known names; None is returned for more than `MOST_COMPARED` names.
@@ -45,7 +48,8 @@ def list_names(names: Iterable[str], intro: str = "there is", similar_to: str = 
     Args:
         names: The names; sorted in the text.
         intro: The words before the names.
-        similar_to: If the list is cut, the names most similar to this name come first.
+        similar_to: A name; if there are more than `MOST_SHOWN` names, the names most similar to it are shown.
+            Empty to show the first names of the alphabet.
     """
     pool = set(names)
     if not pool:

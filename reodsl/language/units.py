@@ -47,7 +47,9 @@ def read_dimension(unit: str | None) -> Dimension | None:
 
 
 def scale(value: int | float, suffix: str | None, unit: Dimension) -> int | float | None:
-    """Return a number with its suffix applied; None if the result is larger than `LARGEST`.
+    """Return a number with its suffix applied; None if the result is larger than `LARGEST` or not finite.
+
+    A whole result is an int, except for a float that has neither suffix nor unit.
 
     Args:
         value: The number as written.
@@ -88,7 +90,7 @@ def multiply_units(left: Dimension, right: Dimension, power: int = 1) -> Dimensi
 
 
 def name_unit(unit: Dimension) -> str:
-    """Return the name of a dimension: `tokens`, `tokens^2`, `tokens/steps`; empty for a plain number."""
+    """Return the name of a dimension, such as `tokens`, `tokens^2` or `tokens/steps`; empty for a plain number."""
     over = "*".join(b if e == 1 else f"{b}^{e}" for b, e in unit if e > 0)
     under = "/".join(b if e == -1 else f"{b}^{-e}" for b, e in unit if e < 0)
     return f"{over or '1'}/{under}" if under else over
@@ -101,7 +103,7 @@ def describe_unit(unit: Dimension) -> str:
 
 
 def format_quantity(quantity: Quantity) -> str:
-    """Return a quantity in words, with all digits: `65536 tokens`, `1 step`, `5e-6`."""
+    """Return a quantity with all digits and without a suffix: `65536 tokens`, `1 step`, `5e-6`."""
     number = quantity.number
     text = repr(number).replace("e-0", "e-").removesuffix(".0")
     name = name_unit(quantity.unit)
@@ -111,7 +113,9 @@ def format_quantity(quantity: Quantity) -> str:
 
 
 def write_amount(number: float, unit: Dimension) -> str:
-    """Return a number of any dimension as a spec writes it, if need be as a product: `2 steps * 1 tokens`.
+    """Return a number of any dimension as a spec writes it.
+
+    A dimension of several units is a product or quotient of units, such as `2 steps * 1 tokens`.
 
     Args:
         number: The number in base units.
@@ -132,7 +136,10 @@ def write_divisor(unit: Dimension) -> str:
 
 
 def write_quantity(quantity: Quantity) -> str:
-    """Return a quantity as a spec writes it in the shortest form: `32K tokens`."""
+    """Return a quantity as a spec writes it: `32K tokens`, with the suffix K for whole thousands below 1M.
+
+    For tokens K is 1024 and M is 1024K.
+    """
     number, name = quantity.number, name_unit(quantity.unit)
     base = 1024 if quantity.unit == TOKENS else 1000
     if isinstance(number, int) and number and number % base == 0 and abs(number) < base**2:

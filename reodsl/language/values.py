@@ -121,7 +121,7 @@ class Record:
         return value.data if value is not None and isinstance(value.data, Record) else None
 
     def part(self, path: str) -> Record:
-        """Return the record in a setting at a dotted path, which is known to be there.
+        """Return the record in a setting at a dotted path, for callers that know that the setting has one.
 
         Raises:
             LookupError: The setting has no record.
@@ -141,11 +141,14 @@ class Record:
         return inner.at(rest) if isinstance(inner, Record) else None
 
     def with_field(self, name: str, slot: Slot) -> Self:
-        """Return this record with a setting replaced; the setting counts as valid."""
+        """Return this record with a setting added or replaced; its name is removed from `invalid`."""
         return replace(self, fields={**self.fields, name: slot}, invalid=self.invalid - {name})
 
     def only_valid(self) -> Self:
-        """Return this record without settings whose values are wrong, also in nested blocks."""
+        """Return this record without the settings in `invalid`, also without those in nested blocks.
+
+        The same object is returned if there are none.
+        """
         valid: dict[str, Slot] = {}
         for name, slot in self.fields.items():
             inner = slot.value.data
@@ -294,7 +297,10 @@ class Scope:
     """A name of `locals` that cannot be used."""
 
     def find(self, name: str) -> Callable[[], Value] | None:
-        """Return the function that computes the value of a local name, innermost scope first; None if no scope has it."""
+        """Return the function that computes the value of a local name; None if the name is not a local.
+
+        The innermost scope is searched first. A scope's `hidden` name is skipped in this scope only.
+        """
         scope: Scope | None = self
         while scope is not None:
             if name in scope.locals and name != scope.hidden:
@@ -303,7 +309,7 @@ class Scope:
         return None
 
     def names(self) -> set[str]:
-        """Return all names that can be used: those of the file and the locals."""
+        """Return all names that can be used: declarations and imports of the file, and locals."""
         names = set(self.module.items) | set(self.module.imports)
         scope: Scope | None = self
         while scope is not None:
@@ -316,7 +322,7 @@ class Scope:
 
         Args:
             locals: Functions that give the values of the locals, by name.
-            hidden: The name of a local that cannot be used.
+            hidden: The name of a local that cannot be used, as for `arm vanilla = vanilla`; None to hide none.
         """
         return Scope(self.module, locals, self, hidden)
 
@@ -409,7 +415,7 @@ KIND_WORDS = {
 
 
 def describe(value: Value) -> str:
-    """Return a value in words: `65536 tokens`, `the text "abc"`, `the suite math_reg`."""
+    """Return a value in words for messages: `65536 tokens`, `the text "abc"`, ``the suite `math_reg` ``."""
     data = value.data
     if isinstance(data, Quantity):
         return format_quantity(data) if data.unit else f"the plain number {format_quantity(data)}"
@@ -428,7 +434,7 @@ def describe(value: Value) -> str:
 
 
 def write_value(value: Value) -> str:
-    """Return a value as a spec would write it; a record is written by its name."""
+    """Return a value as a spec would write it, but a text without quotes and a record by its name."""
     data = value.data
     match data:
         case Quantity():
@@ -445,12 +451,12 @@ def write_value(value: Value) -> str:
 
 
 def article(word: str) -> str:
-    """Return `a` or `an`."""
+    """Return the article for a word: `an` before a vowel, else `a`."""
     return "an" if word[:1] in "aeiou" else "a"
 
 
 def join_kinds(words: Sequence[str]) -> str:
-    """Return kinds with articles in a sentence: `a model`, `a recipe or a model`, `an arm, a recipe or a model`."""
+    """Return the names of kinds, at least one, with articles and `or`: `an arm, a recipe or a model`."""
     *first, last = [f"{article(word)} {word}" for word in words]
     return f"{', '.join(first)} or {last}" if first else last
 
