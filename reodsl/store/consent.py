@@ -74,13 +74,19 @@ class FunctionCode:
 
 
 def is_code(value: Mapping[str, Any]) -> bool:
-    """Return whether an object of a payload names a Python function, as a setting's value or a term of a reward does."""
+    """Return whether an object of a payload names a Python function of the user or of a package.
+
+    Such an object is the value of a setting (`kind` is `python`), or a term of a reward (`op` is one of `OWN_OPS`).
+    """
     is_function = value.get("kind") == "python" or value.get("op") in OWN_OPS
     return is_function and isinstance(value.get("function"), str)
 
 
 def parts(payload: Any, setting: str = "") -> Iterator[tuple[str, Mapping[str, Any]]]:
-    """Yield every object of a payload, outer objects first, as (name of the setting that has it, object).
+    """Yield every mapping in a payload, outer mappings first, as (name of the setting whose value it is, mapping).
+
+    The entries of a list belong to the setting of the list. Two kinds of mappings belong to the setting of the mapping
+    around them: the verifier in a verifier `chance`, and a user's function in an entry `own`.
 
     Args:
         payload: A payload or a value in it.
@@ -106,7 +112,8 @@ def read_all(
         folder: The spec's folder, where relative paths start.
 
     Returns:
-        (for each use of code, the name of the setting and the code; E0743 for each unreadable code).
+        (for each use of code, the name of its setting, such as `verifier`, and the code; E0743 for each code that cannot
+        be read). A term of a reward has the setting `reward`.
     """
     codes: list[tuple[str, FunctionCode]] = []
     diagnostics: list[Diagnostic] = []
@@ -248,9 +255,10 @@ def _find_module(module: str) -> Path | None:
 
 
 def content_of(payload: Mapping[str, Any], folder: Path) -> dict[str, Any]:
-    """Return an object that names a function as results depend on it: with the code's checksum instead of its file.
+    """Return an object that names a function for the computation of keys, with the code's checksum instead of its file.
 
-    Settings that do not change results, such as limits of time, are left out. Unreadable code has the checksum `None`.
+    So a key changes with the code and not with the name of the file. Settings that do not change results, such as limits
+    of time, are left out. Code that cannot be read has the text `None` as checksum.
 
     Args:
         payload: The object of a payload.
@@ -268,7 +276,13 @@ def content_of(payload: Mapping[str, Any], folder: Path) -> dict[str, Any]:
 
 
 def _refuse_code(where: str, why: str, help: str) -> Problem:
-    """Return E0743, the diagnostic for Python that cannot be used, with its file or name, the reason and advice."""
+    """Return E0743 for Python code that cannot be used.
+
+    Args:
+        where: File of the code, or the function's name in the spec.
+        why: The reason.
+        help: Advice to the user.
+    """
     return problem("E0743", f"Python that the spec names cannot be used: {why}", where=where, help=help)
 
 
@@ -310,7 +324,9 @@ def keyless(models: Iterable[Destination]) -> Iterator[Diagnostic]:
 def report_unapproved(
     codes: Iterable[FunctionCode], models: Iterable[Destination] = ()
 ) -> Iterator[Diagnostic]:
-    """Yield E0746 for Python code and E0749 for addresses that this user has not approved on this machine.
+    """Yield E0746 for Python code and E0749 for servers that this user has not approved on this machine.
+
+    All code shares one diagnostic, and all servers share another.
 
     Args:
         codes: Code that the spec runs.
@@ -349,7 +365,10 @@ def report_unapproved(
 
 
 def name_allowed(codes: Iterable[FunctionCode]) -> list[str]:
-    """Return a line for each file or module of code: its name in the spec, its checksum, and a note on unconfined code."""
+    """Return a line for each file or module of code, which a command shows to the user before or after an approval.
+
+    A line has the name in the spec and the checksum. A loss, which runs outside the sandbox, is marked `unconfined`.
+    """
     free = {code.file for code in codes if code.free}
     return [
         f"{file}  sha256:{checksum}{'  a loss, unconfined' if file in free else ''}"
@@ -358,7 +377,7 @@ def name_allowed(codes: Iterable[FunctionCode]) -> list[str]:
 
 
 def note_shown(code: FunctionCode) -> None:
-    """Store the checksum of code that was shown to the user, so that an approval covers only the shown content."""
+    """Store the checksum of code that was shown to the user, as `--allow-python` approves no other content of the file."""
     path = _shown_file(code)
     with suppress(OSError):
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -366,7 +385,10 @@ def note_shown(code: FunctionCode) -> None:
 
 
 def is_changed(code: FunctionCode) -> bool:
-    """Return whether code is not approved and differs from the content of its file that was last shown to the user."""
+    """Return whether code is not approved and differs from the content of its file that was last shown to the user.
+
+    The result is False if no content of the file was shown before.
+    """
     return not is_allowed(code) and _read_shown(code) not in ("", code.checksum)
 
 

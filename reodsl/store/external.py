@@ -79,9 +79,10 @@ class Fingerprints:
         self.known: dict[str, list[Any]] = read_object(path, _LARGEST_CACHE) or {}
 
     def file(self, path: Path) -> str | None:
-        """Return the SHA-256 of a plain file in hexadecimal, from the known checksums or by reading it.
+        """Return the SHA-256 of a plain file in hexadecimal, from the known checksums or by reading the file.
 
-        A file beyond the limit of bytes gives `unread SIZE TIME` instead, and an unreadable file gives None.
+        If reading the file would exceed the limit of bytes, the result is the text `unread SIZE TIME`, with the file's
+        time of change. If the file cannot be read, the result is None.
         """
         try:
             stat = stat_plain(path)
@@ -102,9 +103,10 @@ class Fingerprints:
         return checksum
 
     def is_whole(self, path: Path, checksum: str, stored: int) -> bool:
-        """Return whether a file of a stored result still has its checksum, reading it only if it changed.
+        """Return whether a file of a stored result still has its checksum.
 
-        A file without a known checksum is trusted if it did not change after storing.
+        The file is read only if it changed since its checksum was computed. If this object knows no checksum of the file,
+        the given one is trusted if the file has not changed after storing.
 
         Args:
             path: The file.
@@ -154,7 +156,10 @@ class Fingerprints:
         return digest({file.relative_to(folder).as_posix(): self.file(file) for file in sorted(files)})
 
     def save(self) -> None:
-        """Write the known checksums into their file, if its folder exists; an error is ignored, as it only costs time."""
+        """Write the known checksums into their file, if they changed and the folder of the file exists.
+
+        An error of the disk is ignored: files are then read again next time.
+        """
         if self.changed and self.place.parent.is_dir():
             try:
                 write_json(self.place, self.known)
@@ -164,7 +169,7 @@ class Fingerprints:
 
 
 def _describe_status(stat: os.stat_result) -> list[int]:
-    """Return the facts by which a changed file is noticed: size in bytes, mtime and ctime in nanoseconds, inode."""
+    """Return the facts that change with a file: its size in bytes, mtime and ctime in nanoseconds, and inode."""
     return [stat.st_size, stat.st_mtime_ns, stat.st_ctime_ns, stat.st_ino]
 
 
@@ -226,7 +231,7 @@ def leads_out(folder: Path) -> Diagnostic | None:
 
 
 def _list_files(root: Path, is_wanted: Callable[[str], bool], max_depth: int = 1) -> Iterator[Path]:
-    """Yield the files below a folder that are wanted; linked folders are followed, and hidden folders are skipped.
+    """Yield the files below a folder whose names are wanted; follow links to folders, and skip hidden folders.
 
     Args:
         root: The folder.
@@ -255,7 +260,9 @@ def _list_files(root: Path, is_wanted: Callable[[str], bool], max_depth: int = 1
 def resolve_sources(
     task: Task, payload: Mapping[str, Any], folder: Path, prints: Fingerprints
 ) -> dict[str, Any]:
-    """Return a task's payload with the present content of every source and of the user's Python, for the task's key.
+    """Return a task's payload with the content of files in place of their names, from which the task's key is computed.
+
+    Sources of data and weights get a checksum, a commit or a version. The user's Python gets the checksum of its code.
 
     Args:
         task: The task.
@@ -281,9 +288,14 @@ _LEAF = (str, int, float, type(None))
 
 
 def _insert_content(value: Any, folder: Path) -> Any:
-    """Return a value of a payload with the user's functions by their content, and with a constant address of models.
+    """Return a value of a payload in which the content of functions replaces their names, and addresses are constant.
 
-    A value without functions and addresses is returned as the same object.
+    Functions are those of the user in Python. Settings of a served model that do not change results, such as its address,
+    are replaced or left out. A value without functions and served models is returned as the same object.
+
+    Args:
+        value: A payload or a value in it.
+        folder: The spec's folder, where relative paths start.
     """
     if isinstance(value, Mapping):
         if is_code(value):
@@ -343,7 +355,9 @@ def _find_files_source(source: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def absent(task: Task, folder: Path) -> tuple[str, ...]:
-    """Return the sources of a task's questions or weights that are not on this machine, by their names in the spec.
+    """Return the sources of a task's questions or weights that are not on this machine, as the spec names them.
+
+    Only tasks that read data, imported results or a model have sources; for other tasks the result is empty.
 
     Args:
         task: The task.
@@ -365,7 +379,7 @@ def absent(task: Task, folder: Path) -> tuple[str, ...]:
 
 
 def _is_here(source: Mapping[str, Any], folder: Path, hub_kind: str) -> bool:
-    """Return whether a source of data or weights is on this machine.
+    """Return whether a source of data or weights is on this machine; a source that is generated always is.
 
     Args:
         source: The source as in a payload, with its `kind`.
@@ -467,7 +481,11 @@ def hub_revision(hub_kind: str, repo: str, revision: str | None) -> str | None:
 
 
 def package_version(package: str) -> str | None:
-    """Return the version of an installed package by its distribution or import name; None if it is missing."""
+    """Return the version of an installed package; None if it is not installed.
+
+    Args:
+        package: Name of the package for pip (its distribution), or the same name with `_` in place of `-`.
+    """
     for name in (package, package.replace("_", "-")):
         try:
             return metadata.version(name)

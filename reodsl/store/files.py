@@ -45,7 +45,10 @@ _CHANGING = threading.Lock()
 
 @contextmanager
 def hold(path: Path) -> Iterator[bool]:
-    """Hold the lock file `path` inside a `with` block; yield True, or at once False if another process or thread has it."""
+    """Try to hold the lock file `path` inside a `with` block, and yield whether this succeeded, without waiting.
+
+    False is yielded if another process, or another thread of this process, holds the lock.
+    """
     with ExitStack() as stack:
         is_locked = _acquire(path, wait=False)
         if is_locked:
@@ -65,7 +68,10 @@ def turn(path: Path) -> Iterator[None]:
 
 
 def keep(path: Path) -> None:
-    """Create the lock file `path`, and hold it until `let_go` or the end of this process."""
+    """Create the lock file `path`, and hold it until `let_go` releases it or this process ends.
+
+    If another process holds the lock, this process waits.
+    """
     _acquire(path, wait=True)
 
 
@@ -78,7 +84,10 @@ def let_go(path: Path) -> None:
 
 
 def is_held(path: Path) -> bool:
-    """Return whether any process, including this process, holds the lock file `path`."""
+    """Return whether any process, including this process, holds the lock file `path`.
+
+    The result is False if the file does not exist or its file system has no locks.
+    """
     with _CHANGING:
         if os.path.realpath(path) in _OURS:
             return True
@@ -143,7 +152,7 @@ def _open_locked(path: Path, operation: int) -> tuple[int, bool]:
 
 
 def _lock(handle: int, operation: int) -> bool:
-    """Take a record lock on an open file, and return whether it was free.
+    """Try to take a record lock on an open file, and return whether this process has the lock now.
 
     The lock ends with this process, and forked children do not keep it.
 
@@ -166,7 +175,7 @@ def _lock(handle: int, operation: int) -> bool:
 
 
 def _is_same_file(handle: int, path: Path) -> bool:
-    """Return whether an open descriptor is of the file that `path` names now."""
+    """Return whether an open descriptor still belongs to the file at `path`, which may have been removed or replaced."""
     try:
         return os.path.samestat(os.fstat(handle), path.stat())
     except FileNotFoundError:
@@ -216,7 +225,9 @@ def stat_plain(path: Path) -> os.stat_result:
 
 
 def open_plain(path: Path) -> BinaryIO:
-    """Open a plain file for reading, without ever waiting, as opening a pipe would.
+    """Open a plain file for reading; a pipe, which could block, is never opened.
+
+    If other processes keep replacing the file, the attempt is repeated at most `_TRIES` times.
 
     Raises:
         NotPlain: the path leads to no plain file.
@@ -263,7 +274,12 @@ def read_plain(path: Path, max_bytes: int) -> bytes:
 
 
 def read_object(path: Path, max_bytes: int = LARGEST_RECORD) -> dict[str, Any] | None:
-    """Return the object in a plain JSON file of at most `max_bytes` bytes; None if the file holds no readable object."""
+    """Return the object in a plain JSON file; None if the file cannot be read, is too large, or holds no JSON object.
+
+    Args:
+        path: The file.
+        max_bytes: Largest size of the file in bytes.
+    """
     try:
         value = json.loads(read_plain(path, max_bytes))
     except (OSError, ValueError, RecursionError):
@@ -272,7 +288,10 @@ def read_object(path: Path, max_bytes: int = LARGEST_RECORD) -> dict[str, Any] |
 
 
 def read_lines(path: Path) -> list[str]:
-    """Return the lines of a plain text file, without a last line that does not end yet; empty if it cannot be read."""
+    """Return the lines of a plain text file; empty if the file cannot be read.
+
+    A last line without a line break is left out, as another process may still be writing it.
+    """
     try:
         return read_plain(path, LARGEST_RECORD).decode().split("\n")[:-1]
     except (OSError, ValueError):
@@ -280,7 +299,9 @@ def read_lines(path: Path) -> list[str]:
 
 
 def hash_plain(path: Path) -> str:
-    """Return the SHA-256 of a plain file in hexadecimal; bytes that are appended during reading do not count.
+    """Return the SHA-256 of a plain file in hexadecimal.
+
+    Bytes that another process appends after the file was opened do not count.
 
     Raises:
         NotPlain: the path leads to no plain file.
@@ -297,7 +318,10 @@ def hash_plain(path: Path) -> str:
 
 
 def is_system(path: Path) -> bool:
-    """Return whether a path, with links followed, is below /proc, /sys or /dev, but not below /dev/shm."""
+    """Return whether a path leads to a file of the system: below /proc, /sys or /dev, but not below /dev/shm.
+
+    Links are followed. An impossible path, such as a path with a null character, counts as a file of the system.
+    """
     try:
         real = _real_path(path)
     except ValueError:
@@ -308,8 +332,8 @@ def is_system(path: Path) -> bool:
 def _real_path(path: Path) -> str:
     """Return the path of a file with all links resolved.
 
-    On Linux, O_PATH finds the file without opening it, and the kernel then names it in a single call; `realpath` would
-    check every folder on the way.
+    On Linux, O_PATH gives a descriptor of the file without opening its content, and the kernel tells the descriptor's
+    path. This is faster than `realpath`, which checks every folder of the path.
     """
     if hasattr(os, "O_PATH"):
         with suppress(OSError):
@@ -344,9 +368,10 @@ _FULL_WORDS = re.compile(r"no space left on device|disk quota exceeded", re.IGNO
 
 @contextmanager
 def replacing(path: Path, durable: bool = True) -> Iterator[Path]:
-    """Yield a temporary path in a `with` block; at its end, the file written there replaces `path` in one step.
+    """Yield a temporary path in a `with` block, to which the caller writes the new content of the file `path`.
 
-    So `path` always has either its old content or the complete new content. After an exception it has the old content.
+    At the end of the block, the temporary file replaces `path` in one step. So `path` always has either its old content
+    or the complete new content. After an exception it has the old content.
 
     Args:
         path: The file to replace.
@@ -407,8 +432,8 @@ def walk(folder: Path) -> Iterator[Path]:
 def is_full(error: BaseException, folder: Path) -> bool:
     """Return whether a write below `folder` failed with `error` because no space is left.
 
-    The operating system's error has a number, some libraries raise only a message, and polars raises `transport error`
-    for the footer of a table. So the free space counts as well.
+    The operating system's error has a number that says so, and some libraries say so in their message. Polars may raise
+    another error. So any error that is not of the operating system counts if less than `_LEAST_BYTES` are free.
     """
     if isinstance(error, OSError) and error.errno in _FULL:
         return True
@@ -417,14 +442,14 @@ def is_full(error: BaseException, folder: Path) -> bool:
 
 
 def storage_problem(error: BaseException, path: Path) -> Problem | None:
-    """Return E0950 for a write to `path` that the disk refused: no space, locks or permission, or a too large file.
+    """Return E0950 for a write that the disk refused, because it lacks space, locks or permission, or a file is too large.
 
     Args:
         error: The exception of the write.
         path: The store, which the diagnostic names.
 
     Returns:
-        The diagnostic, or None for an error of another kind.
+        The diagnostic; None for an exception with another cause.
     """
     number = error.errno if isinstance(error, OSError) else None
     if isinstance(error, Lockless):

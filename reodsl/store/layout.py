@@ -106,7 +106,8 @@ def require_place(out: Path, store: Store) -> None:
 def _is_marked(out: Path, names: set[str]) -> bool:
     """Return whether a folder with the entries `names` was filled by a run.
 
-    It has a mark of this version, or, from runs before there were marks, a report and a compiled spec.
+    Such a folder has the file `MARK` of this version. Runs of earlier versions left no mark, but a report and a compiled
+    spec.
     """
     if MARK in names:
         return _list_written(out) is not None
@@ -116,7 +117,10 @@ def _is_marked(out: Path, names: set[str]) -> bool:
 
 
 def _list_written(out: Path) -> set[str] | None:
-    """Return the names of the files that runs wrote to a folder, from its mark; None if it has no readable mark."""
+    """Return the paths of the files that runs wrote to a folder, as the file `MARK` in the folder lists them.
+
+    The result is None if the mark is missing, a link, unreadable, or of another version.
+    """
     try:
         if (out / MARK).is_symlink():
             return None
@@ -243,7 +247,7 @@ def _require_free(out: Path, name: str, run_files: set[str] | None) -> None:
     Args:
         out: The run's folder.
         name: Path of the file in the folder.
-        run_files: Paths of the files that runs wrote; None without a mark, where every file may be replaced.
+        run_files: Paths of the files that runs wrote; None if the folder has no mark, so that any file may be replaced.
 
     Raises:
         Problem: E0118 if it may not be written.
@@ -260,7 +264,7 @@ def _require_free(out: Path, name: str, run_files: set[str] | None) -> None:
 
 
 def _write_file(file: _ResultFile, out: Path, scratch: Path) -> None:
-    """Copy or link a file into a run's folder in one step; nothing is done if it is the same file already.
+    """Copy or link a file into a run's folder in one step; do nothing if the folder already has a link to this file.
 
     Args:
         file: The file.

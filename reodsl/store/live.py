@@ -35,7 +35,10 @@ Row = Mapping[str, float]
 
 @dataclass(frozen=True, slots=True)
 class Live:
-    """A running task: its id, when it began (epoch seconds), on which node, and its progress."""
+    """A running task: its id, when it began, on which node, when it last wrote its progress (`at`), and the progress.
+
+    Times are in seconds since the epoch.
+    """
 
     task: str
     began: float
@@ -45,7 +48,7 @@ class Live:
 
 
 class Teller:
-    """The writer of a task's progress in `live/`, a few times a second at most."""
+    """The writer of a running task's progress into a file in the store's folder `live/`, a few times a second at most."""
 
     def __init__(self, root: Path, key: str, task: str) -> None:
         """Write that a task began.
@@ -90,7 +93,9 @@ def read_live(root: Path, key: str) -> Live | None:
 
 
 def begin_steps(work: Path, rows: Sequence[Row]) -> None:
-    """Replace a task's file of steps by `rows`, the steps after which a new attempt continues.
+    """Replace the steps in a task's file of steps by `rows`, when a new attempt at the task begins.
+
+    These are the steps that the attempt does not repeat. Without rows no file is made.
 
     Args:
         work: The task's work folder.
@@ -103,7 +108,7 @@ def begin_steps(work: Path, rows: Sequence[Row]) -> None:
 def add_step(work: Path, row: Row) -> None:
     """Append the metrics of a step to the file of steps in the work folder `work`.
 
-    An error of the disk is ignored here, as storing the result reports it.
+    An error of the disk is ignored, as storing the result will report it.
     """
     with suppress(OSError):
         work.mkdir(exist_ok=True)
@@ -129,12 +134,17 @@ def read_steps(folder: Path) -> list[dict[str, float]]:
 
 
 def mark_kept(work: Path, count: int) -> None:
-    """Write into the work folder how much of a task an attempt has saved for the next attempt, in the task's own unit."""
+    """Write into the work folder how much of a task an attempt has saved for the next attempt.
+
+    Args:
+        work: The task's work folder.
+        count: Amount of saved work in the task's own unit, such as steps; only its growth counts.
+    """
     _replace(work / KEPT, str(count))
 
 
 def read_kept(work: Path) -> int:
-    """Return how much of a task its attempts have saved, as `mark_kept` wrote into the work folder; 0 without that file."""
+    """Return how much of a task its attempts have saved, from the file of `mark_kept` in the work folder; 0 without it."""
     try:
         return int((work / KEPT).read_text("utf-8"))
     except (OSError, ValueError):
@@ -161,7 +171,7 @@ Note = dict[str, Any]
 
 
 def note(folder: Path, did: str, **facts: object) -> None:
-    """Append to this process's file of notes what it did, for a rehearsal.
+    """Append a note on what this process did to its file of notes, for a rehearsal.
 
     Args:
         folder: Folder with a file of notes for each process.
@@ -174,7 +184,10 @@ def note(folder: Path, did: str, **facts: object) -> None:
 
 
 def read_notes(folder: Path) -> list[Note]:
-    """Return the notes of all processes in a folder, sorted by time; lines that were cut off are left out."""
+    """Return the notes of all processes in a folder, sorted by time.
+
+    Of each file, notes from the first damaged line on are left out.
+    """
     return sorted(_read_all(folder), key=lambda entry: float(entry["at"]))
 
 

@@ -59,7 +59,7 @@ def read(folder: Path, key: str) -> Manifest | None:
 
 
 def _is_inside(path: str) -> bool:
-    """Return whether a path of a manifest stays in the result's folder, as a stranger's store may have other paths."""
+    """Return whether a path in a manifest stays inside the result's folder; in a stranger's store it may lead out."""
     return not os.path.isabs(path) and os.pardir not in Path(path).parts
 
 
@@ -82,8 +82,8 @@ def differences(
     Args:
         manifest: Manifest of the result.
         folder: Folder of the result.
-        unread: Starts of paths of files that are read only if they changed since the last check. Their time of change
-            (ctime) says so, which no program can set back. All other files are read completely.
+        unread: Starts of paths of files that are read only if they changed since the last check, according to their
+            ctime, which no program can set back. All other files are read completely.
         prints: Checksums of the last check; None to compare the time of change with the time of storing.
     """
     differing = []
@@ -110,10 +110,10 @@ def differences(
 
 
 def labels(kind: Kind, result: Path, arms: Mapping[str, Path]) -> dict[str, str]:
-    """Return the present names of the arms in a result, which may have been computed when an arm had another name.
+    """Return the present names of the arms in a stored result, by their names at the time of the result.
 
-    Renaming an arm does not change keys, so that a stored result keeps the former name. Arms are recognised by the
-    content of their evaluations.
+    Renaming an arm changes no key, so a stored result stays valid and contains the former name. Arms are recognised by
+    the content of their evaluations. A former name that belongs to no present arm stays.
 
     Args:
         kind: Kind of the task that made the result.

@@ -75,12 +75,15 @@ class RunRecord:
 
 
 def began(name: str) -> str:
-    """Return the time at which a run began, from its name: `20260101T120000`; commands accept it for the name."""
+    """Return the part of a run's name that says when the run began, `20260101T120000`; commands accept it for the name."""
     return name.partition(".")[0]
 
 
 def slug(name: str) -> str:
-    """Return a name from a spec as a file name: at most 60 letters, digits, `_` and `-`, else `study` if none is left."""
+    """Return a name from a spec as a file name of at most 60 ASCII letters, digits, `_` and `-`.
+
+    Other characters become `_`, which is removed at both ends. If no character is left, the file name is `study`.
+    """
     return re.sub(r"[^A-Za-z0-9_-]+", "_", name)[:60].strip("_") or "study"
 
 
@@ -129,7 +132,10 @@ def begin(store: Store, spec: Spec, spec_digest: str, python: Mapping[str, str] 
 
 
 def alive(store: Store, record: RunRecord) -> bool:
-    """Return whether a run is going: its record has no end, and its process, on any machine, still holds its lock."""
+    """Return whether a run is going: its record has no end, and its process still holds its lock.
+
+    The process may be on another machine that shares the store.
+    """
     return record.status == "running" and is_held(_file(store, record, "lock"))
 
 
@@ -185,7 +191,7 @@ def end(store: Store, record: RunRecord, status: Status) -> None:
 def records(store: Store) -> tuple[RunRecord, ...]:
     """Return the records of all runs of a store, oldest first; unreadable records are left out.
 
-    A record of a run without an end has the results so far. Reports have the paths that `_find_report` returns.
+    The record of a run that has not ended gets the results so far. Paths of reports are mended if the store was moved.
     """
     readable = []
     home = Path(os.path.realpath(store.root))
@@ -202,14 +208,16 @@ def records(store: Store) -> tuple[RunRecord, ...]:
 
 
 def _find_report(record: RunRecord, root: Path) -> str | None:
-    """Return the path of a run's report if the store may have been moved or copied since the run.
-
-    A report in the folder beside the store is taken to have moved along. A report in another folder belongs to the
-    store at its former path, so that None is returned for the copy.
+    """Return the present path of a run's report, also if the store was moved or copied since the run.
 
     Args:
-        record: Record of the run, with the store's former path.
+        record: Record of the run, with the path of the report and the store's path at the time of the run.
         root: The store's present path, without links.
+
+    Returns:
+        The recorded path if the store has not moved. If it has, a report below the folder that contained the store is
+        taken to have moved along. None without a report, and for a report elsewhere: it belongs to the store at the
+        former path.
     """
     former_root = Path(record.store)
     if record.report is None or not record.store or former_root == root:
@@ -220,7 +228,9 @@ def _find_report(record: RunRecord, root: Path) -> str | None:
 
 
 def find_repeated(runs: tuple[RunRecord, ...]) -> dict[str, str]:
-    """Return the names of runs that had nothing to do, each with the name of the first run that has the same results.
+    """Return the names of finished runs that repeat an earlier run, each with the name of the first such run.
+
+    A run repeats another if it has the same study, spec, report and results, so that it had nothing to do.
 
     Args:
         runs: All records, oldest first.
@@ -268,7 +278,7 @@ class Writer:
         self.store, self.record = store, record
 
     def add(self, task_id: str, key: str) -> None:
-        """Append the result of a task to the run's file, and to its record.
+        """Append the result of a task to the run's file of tasks, and add it to the record in memory.
 
         Raises:
             Problem: E0950 if the disk refuses.
@@ -284,7 +294,8 @@ class Writer:
     def note(self, event: Event) -> None:
         """Append an event of a task to the run's events.
 
-        Reuse and progress are left out: the record has reused results, and files in `live/` have the progress.
+        Events of the kinds `reused` and `progress` are skipped: the record has reused results, and files in `live/` have
+        the progress.
         """
         if event.kind in ("reused", "progress"):
             return
@@ -315,7 +326,7 @@ def events(store: Store, record: RunRecord) -> list[dict[str, Any]]:
 
 
 def begun(store: Store, record: RunRecord) -> dict[str, str]:
-    """Return the keys of the results that a run has started to compute, by task; of a repeated start the last key."""
+    """Return the keys of the results that a run has started to compute, by task; after several starts the last key."""
     starts = (event for event in events(store, record) if event["kind"] == "started")
     return {event["task"]: event.get("key", "") for event in starts}
 
@@ -324,7 +335,10 @@ _EVENT = {"at": float, "kind": str, "total": int, "task": str, "key": str, "seco
 
 
 def _read_event(line: str) -> dict[str, Any] | None:
-    """Return the event on a line of JSON; None if a field is missing, of a wrong type, or out of range."""
+    """Return the event on a line of JSON; None if a required field is missing, or a field has a wrong type or value.
+
+    Required are `at`, `kind`, and `total` for the kind `began`, else `task`. Fields that are not in `_EVENT` are dropped.
+    """
     try:
         data = json.loads(line)
     except (ValueError, RecursionError):
@@ -351,11 +365,11 @@ def forget(store: Store, record: RunRecord) -> None:
 
 
 def leftovers(store: Store) -> Iterator[Path]:
-    """Yield files and folders that killed runs left, and that no later attempt can use. Call it only if no run is going.
+    """Yield files and folders of killed runs that no later run can use; call this only if no run is going.
 
     They are unfinished results, unfinished writes, progress of tasks, work folders of finished results, locks of runs
-    that ended, and files of runs without a record. Files of a key whose lock a process still holds are left out: a
-    worker may live for a moment after its run was killed.
+    that ended, and files of runs without a record. If a process still holds the lock of a result's key, the files of this
+    key are left out: a worker may live for a moment after its run was killed.
     """
     root = store.root
     for name in ("tmp", "live", "work"):
@@ -396,11 +410,11 @@ def pick(runs: tuple[RunRecord, ...], name: str) -> RunRecord:
 
     Args:
         runs: All records, oldest first.
-        name: A study or a report's folder, whose latest run is returned; or the start of a run's name or of a spec's
-            digest.
+        name: Name of a study, or path of a report or of its folder; the latest such run is returned. Otherwise a run's
+            name or its start, or the start of a spec's digest.
 
     Raises:
-        Problem: E0954 if no run, or several runs' names or several specs' digests, match.
+        Problem: E0954 if no run matches, or the start of a name or digest means several runs or specs.
     """
     newest = tuple(reversed(runs))
     if not name:
@@ -436,7 +450,12 @@ def _is_folder_of(record: RunRecord, name: str) -> bool:
 
 
 def _refuse_name(message: str, newest: tuple[RunRecord, ...]) -> Problem:
-    """Return E0954 for a name that no run has, with the studies that ran, the newest first."""
+    """Return E0954 for a name that no run has, with the studies that ran.
+
+    Args:
+        message: Message of the diagnostic.
+        newest: All records, the newest first.
+    """
     studies = ", ".join(dict.fromkeys(record.study for record in newest)) or "none yet"
     return problem("E0954", message, help=f"studies that ran: {studies}")
 
@@ -447,8 +466,9 @@ def select(store: Store, record: RunRecord, selector: str | None) -> dict[str, s
     Args:
         store: The store of the run.
         record: Record of the run.
-        selector: Name of an arm, or pattern of task names or of their starts (`reo_exp`, `reo_*.train`). `+` before it
-            adds all inputs of the selected results, `+` after it all results made from them. None selects everything.
+        selector: Name of an arm, or a pattern that fits task names (`report`) or their starts up to a point (`reo_exp`,
+            `reo_*.train`). A `+` at its start adds all results that the selected results are made from, directly or
+            indirectly. A `+` at its end adds all results that are made from the selected results. None selects all.
 
     Returns:
         Keys of results by task.
@@ -482,17 +502,17 @@ def select(store: Store, record: RunRecord, selector: str | None) -> dict[str, s
 def _lower_spec(store: Store, record: RunRecord) -> Graph:
     """Return the graph of a run's spec, with each task after its inputs; an empty graph if the spec is missing.
 
-    Manifests do not give this graph: if two results have the same content, the manifest of a task that reads the first
-    may have the key of the second.
+    The graph is not read from the manifests of the results: if two results have equal content, the manifest of a task
+    that reads the first may name the second.
     """
     spec = spec_of(store, record)
     return lower(spec) if spec is not None else Graph(())
 
 
 def _select_arm_tasks(graph: Graph, arm: str) -> set[str]:
-    """Return the names of the tasks that train and evaluate an arm, or none without a report.
+    """Return the names of the tasks that train and evaluate an arm; empty if the graph has no report.
 
-    The roles of the report's inputs name the arms, as in `evaluate:vanilla@1`.
+    These are the inputs of the report whose roles name the arm, as `evaluate:vanilla@1` names `vanilla`.
     """
     if "report" not in graph:
         return set()

@@ -42,9 +42,10 @@ WEIGHTS = ("checkpoint/", "optimizer/")
 
 
 def find_store(folder: Path) -> Path:
-    """Return the store for specs in a folder.
+    """Return the path of the store for the specs in a folder.
 
-    It is the nearest folder `.reodsl` of this user in `folder` or above; without any, the path of a new one in `folder`.
+    It is the nearest store `.reodsl` of this user in `folder` or in a folder above. If there is none, it is the path of a
+    new store `.reodsl` in `folder`.
     """
     places = [parent / ".reodsl" for parent in (folder, *folder.parents)]
     return next(filter(_is_mine, places), places[0])
@@ -132,7 +133,7 @@ class Store:
             raise self._refuse_store("it has other files")
 
     def _mark(self, mark: Path) -> None:
-        """Write the file `format`, which marks the folder as a store."""
+        """Write the file `format` at the path `mark`, which marks the folder as a store of this version."""
         try:
             write_atomic(mark, FORMAT.encode())
         except FileNotFoundError:
@@ -145,7 +146,10 @@ class Store:
         return self.root / "objects" / key[:2] / key
 
     def get(self, key: str) -> Manifest | None:
-        """Return the manifest of the result `key`; None if it is missing, or a file has not the size in the manifest."""
+        """Return the manifest of the result `key`; None if the result is missing or evidently damaged.
+
+        The files must exist and have the sizes in the manifest. Their contents are not read.
+        """
         folder = self.path(key)
         manifest = read(folder, key)
         if manifest is None:
@@ -159,7 +163,10 @@ class Store:
         return manifest
 
     def material(self, key: str) -> dict[str, Any] | None:
-        """Return the data whose digest is the key of a finished result: its payload and inputs; None if unreadable."""
+        """Return the payload and inputs of the task that made the result `key`; None if they cannot be read.
+
+        The key is the digest of these data.
+        """
         return read_object(self.path(key) / MATERIAL)
 
     def damage(
@@ -169,8 +176,8 @@ class Store:
 
         Args:
             key: Key of the result.
-            unread: Starts of paths of files that are read only if they changed since the last check; otherwise only
-                their sizes are compared. All other files are read completely.
+            unread: Starts of paths of large files, such as weights. These files are read only if they changed since the
+                last check; otherwise only their sizes are compared. All other files are read completely.
             prints: Checksums of the last check; None to compare the time of change with the time of storing.
         """
         folder = self.path(key)
@@ -190,7 +197,10 @@ class Store:
 
     @contextmanager
     def lock(self, key: str) -> Iterator[bool]:
-        """Hold the lock of a key inside a `with` block; yield True, or at once False if another process or thread has it."""
+        """Try to hold the lock of a key inside a `with` block, and yield whether this succeeded, without waiting.
+
+        False is yielded if another process, or another thread of this process, holds the lock.
+        """
         with ExitStack() as stack:
             with storing(self.root):
                 is_locked = stack.enter_context(hold(self.root / "locks" / key))
@@ -220,9 +230,10 @@ class Store:
             return folder
 
     def work(self, key: str) -> Path:
-        """Return the path of the work folder, in which an attempt at the result `key` saves state for a next attempt.
+        """Return the path of the folder in which an attempt at the result `key` saves its state for the next attempt.
 
-        The caller holds the key's lock. Unfinished files of a killed attempt are removed; the folder may not exist.
+        The caller holds the key's lock, and makes the folder if it does not exist. Files in it that a killed attempt was
+        still writing (their names begin with a point) are removed.
         """
         folder = self.root / "work" / key
         if folder.is_dir():
@@ -292,7 +303,10 @@ class Store:
         shutil.rmtree(out, ignore_errors=True)
 
     def tidy(self, key: str) -> None:
-        """Remove the unfinished result and the progress of a killed process for `key`. The caller holds the key's lock."""
+        """Remove the unfinished results and the progress that killed attempts at the result `key` left.
+
+        The caller holds the key's lock.
+        """
         # Not `glob`, which would compile a pattern for every key.
         for name in os.listdir(self.root / "tmp"):
             if name.startswith(f"{key}."):
@@ -316,7 +330,12 @@ class Store:
         shutil.rmtree(removed, ignore_errors=True)
 
     def _refuse_store(self, reason: str, advice: str = "") -> Exception:
-        """Return E0952 for a folder that cannot be used as a store, with the reason and advice to the user."""
+        """Return E0952 for a folder that cannot be used as a store.
+
+        Args:
+            reason: Why it cannot be used.
+            advice: Advice to the user; empty for the advice to name another folder.
+        """
         return problem(
             "E0952",
             f"this folder cannot be used as a store: {reason}",
@@ -352,7 +371,10 @@ class Acceptance:
 
 
 def acceptances(manifest: Manifest) -> tuple[Acceptance, ...]:
-    """Return the acceptances that led to a result, oldest first; empty if the result was computed and not accepted."""
+    """Return the acceptances by which a result came about, oldest first; empty if the result itself was computed.
+
+    An accepted result is a copy of an older result, which may itself have been accepted.
+    """
     return tuple(
         Acceptance(item["result"], item["because"], tuple(item["changes"]), item["at"])
         for item in manifest.provenance.get(ACCEPTED, ())
@@ -360,7 +382,9 @@ def acceptances(manifest: Manifest) -> tuple[Acceptance, ...]:
 
 
 def add_acceptances(task: Task, manifests: Mapping[str, Manifest]) -> Task:
-    """Return a report's task with all acceptances of its study's results in its work; other tasks are unchanged.
+    """Return a task of the kind `report` with the acceptances of its study's results, which the report shows.
+
+    They are added to the task's `work` as `accepted`. A task of another kind, or without acceptances, is unchanged.
 
     Args:
         task: Any task.
@@ -385,7 +409,7 @@ def adopt(
     because: str,
     changes: tuple[str, ...],
 ) -> Manifest:
-    """Store the files of an old result as the result of another key, because a person accepted them.
+    """Store the files of an old result as the result of another key, as a person accepted them, and return its manifest.
 
     Files are linked if the file system can. The new manifest has the old provenance and acceptances, and this acceptance.
     The caller holds the lock of `key`.

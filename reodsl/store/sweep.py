@@ -31,10 +31,11 @@ class Garbage:
 
 
 def find_garbage(store: Store, keep: int = 1) -> tuple[Garbage, ...]:
-    """Return results, leftovers and records that no kept run needs, without removing them.
+    """Return results, leftovers of killed processes, and records of runs that no kept run needs; remove nothing.
 
     Kept runs are the last finished runs of each study, all later runs, and runs that are going. Work folders of
-    interrupted tasks are kept if a kept run that did not finish may continue them.
+    interrupted tasks are kept if a kept run that did not finish may continue them. While any run is going, no leftovers
+    are returned.
 
     Args:
         store: The store.
@@ -62,7 +63,8 @@ def find_garbage(store: Store, keep: int = 1) -> tuple[Garbage, ...]:
 def sweep(store: Store, items: tuple[Garbage, ...]) -> int:
     """Remove garbage from a store, and return the freed bytes.
 
-    Results that a run has begun to use since `find_garbage` stay. A run that starts now waits until the removal ends.
+    If a run has started since `find_garbage`, its results and all leftovers stay. A run that starts now waits until the
+    removal ends.
 
     Args:
         store: The store.
@@ -89,7 +91,9 @@ def sweep(store: Store, items: tuple[Garbage, ...]) -> int:
 
 
 def _is_accepted_for(store: Store, key: str, needed: set[str]) -> bool:
-    """Return whether a person accepted a needed result as the result of `key`, which the next run then uses.
+    """Return whether a needed result was accepted as the result of `key`, so that the next run uses the result of `key`.
+
+    By an acceptance, a person decides that an old result stays valid for a task that would otherwise run again.
 
     Args:
         store: The store.
@@ -110,9 +114,14 @@ def _remove_result(store: Store, key: str) -> bool:
 
 
 def _find_abandoned(store: Store, retained: tuple[RunRecord, ...]) -> Iterator[Path]:
-    """Yield files that no kept run continues from: work folders, all tracebacks, and lock files without a result.
+    """Yield files that no kept run needs: abandoned work folders, all tracebacks, and lock files without a result.
 
-    A work folder is abandoned if it was last written before every kept run that did not finish began.
+    A work folder is abandoned if it was last written before the first kept run without the status `finished` began; if
+    there is no such run, every work folder is. Keys whose lock a process holds are left out.
+
+    Args:
+        store: The store.
+        retained: The kept runs.
     """
     started = [datetime.fromisoformat(record.started) for record in retained if record.status != "finished"]
     oldest = min((start.timestamp() for start in started), default=float("inf"))
@@ -148,8 +157,8 @@ def _read_status(path: Path) -> os.stat_result | None:
 def _select_kept(store: Store, runs: tuple[RunRecord, ...], keep: int) -> tuple[RunRecord, ...]:
     """Return the runs whose results are kept: the last finished runs of each study, later runs, and runs that are going.
 
-    An unfinished run has recorded only its results so far. The finished run before it has recorded further results that
-    the unfinished run will reuse.
+    Unfinished runs do not count for `keep`, as they have recorded only some of their results: the finished run before may
+    have recorded further results that an unfinished run will reuse.
 
     Args:
         store: The store.

@@ -36,7 +36,7 @@ def execute(run: Execution) -> RunResults:
     """
 
     def start() -> Backend:
-        """Start this process or Ray as the backend, when the first task has to run."""
+        """Return the backend that runs the tasks: this process, or Ray. It is called when the first task has to run."""
         if run.machine.local:
             return Local(run.emit)
         from runners.execute.cluster import RayCluster
@@ -55,7 +55,10 @@ def execute(run: Execution) -> RunResults:
     local_gpus = gpus()
 
     def resources(task: Task) -> Resources:
-        """Return a task's share of the machines; a rehearsal reserves GPUs that are only declared, and uses processors."""
+        """Return a task's share of the machines: its device, processes, GPUs and threads, and what its code may do.
+
+        In a rehearsal with declared GPUs the task reserves these GPUs on Ray, but computes on processors.
+        """
         # GPUs of another machine, or GPUs that are only declared, are not visible here.
         notes, placed = run.machine.notes, task.cluster is not None
         device = "cuda" if local_gpus or (placed and (run.machine.address or notes is not None)) else "cpu"
@@ -115,7 +118,11 @@ class Local:
             self.serves = False
 
     def _prepare(self, order: Order) -> None:
-        """Keep SGLang's servers running for an order that uses them, or end them for an order that needs their GPUs."""
+        """Prepare SGLang's servers for an order.
+
+        If the order generates with SGLang, its servers stay for later orders. If it computes on GPUs without SGLang,
+        running servers end, as they occupy the GPUs.
+        """
         if order.resources.engine == "sglang":
             from runners.engine.sglang import hosts
 

@@ -66,7 +66,9 @@ _DEVICES = Path("/dev")
 
 
 def check(tasks: tuple[Task, ...], spec: Spec, folder: Path, machine: Machine) -> tuple[Diagnostic, ...]:
-    """Return diagnostics on missing packages, devices, weights and data, without repetition and without starting anything.
+    """Return a diagnostic for each thing that tasks need and that is missing, such as packages, GPUs, weights and data.
+
+    No task is started, and equal diagnostics are returned once.
 
     Args:
         tasks: Tasks that are about to run.
@@ -92,12 +94,18 @@ def check(tasks: tuple[Task, ...], spec: Spec, folder: Path, machine: Machine) -
 
 
 def gpus() -> int:
-    """Return the number of NVIDIA GPUs that torch can use here, without importing torch: 0 if it was built without CUDA."""
+    """Return the number of NVIDIA GPUs of this machine that torch can use; 0 if torch was built without CUDA.
+
+    Torch is not imported.
+    """
     return shown_gpus() if built_for_cuda() else 0
 
 
 def shown_gpus() -> int:
-    """Return the number of NVIDIA GPUs of this machine that CUDA_VISIBLE_DEVICES shows, usable by torch or not."""
+    """Return the number of NVIDIA GPUs of this machine that CUDA_VISIBLE_DEVICES shows, or of all GPUs if it is unset.
+
+    GPUs that the installed torch cannot use count as well.
+    """
     count = sum(path.name[6:].isdigit() for path in _DEVICES.glob("nvidia*"))
     visible = os.environ.get("CUDA_VISIBLE_DEVICES")
     if visible is None or not count:
@@ -108,7 +116,10 @@ def shown_gpus() -> int:
 
 
 def built_for_cuda() -> bool:
-    """Return whether the installed torch was built for CUDA, by its file `version.py`; True if the file does not tell."""
+    """Return whether the installed torch was built for CUDA, according to torch's file `version.py`.
+
+    The result is False only if the file says `cuda = None`. It is True if torch or the file is missing.
+    """
     spec = importlib.util.find_spec("torch")
     try:
         text = Path(spec.origin).with_name("version.py").read_text() if spec and spec.origin else ""
@@ -118,7 +129,10 @@ def built_for_cuda() -> bool:
 
 
 def _check_packages(tasks: Iterable[Task], machine: Machine) -> Iterator[Diagnostic]:
-    """Yield E0121 if packages that the tasks import are not installed."""
+    """Yield E0121 if packages that the tasks import are not installed.
+
+    Ray is one of these packages, except for a run in this process (`machine.local`).
+    """
     packages = {package for task in tasks for package in _NEEDS.get(task.kind, ())}
     if not machine.local and packages:
         packages.add("ray")
@@ -132,7 +146,10 @@ def _check_packages(tasks: Iterable[Task], machine: Machine) -> Iterator[Diagnos
 
 
 def _check_sandbox(tasks: Iterable[Task], machine: Machine) -> Iterator[Diagnostic]:
-    """Yield E0742 for each scorer of a package or of the user if this machine cannot run it in the sandbox."""
+    """Yield E0742 for each code in `_list_scorers` if the sandbox does not work on this machine.
+
+    If the user allowed unconfined code (`machine.without_sandbox`), E0742 is only for programs that models write.
+    """
     # On another machine, the workers check their sandbox themselves.
     missing = None if machine.address else lacking_means()
     if missing is None:
@@ -143,7 +160,10 @@ def _check_sandbox(tasks: Iterable[Task], machine: Machine) -> Iterator[Diagnost
 
 
 def _check_own_code(tasks: Iterable[Task], folder: Path) -> Iterator[Diagnostic]:
-    """Yield E0743 for each file of the user that lacks the function which a task calls; no file is run."""
+    """Yield E0743 for each function of the user that a task calls and that its file does not define as required.
+
+    Files are parsed and not run. Files that cannot be read are skipped: another check reports them.
+    """
     for setting, code in read_all((task.payload for task in tasks), folder)[0]:
         fault = source_problem(code, setting)
         if fault is not None:
@@ -151,7 +171,15 @@ def _check_own_code(tasks: Iterable[Task], folder: Path) -> Iterator[Diagnostic]
 
 
 def _list_scorers(payload: Any) -> Iterator[str]:
-    """Yield the names of the scorers and functions in a payload that must run in the sandbox."""
+    """Yield a name, for messages, of each code in a payload that grades or generates and must run in the sandbox.
+
+    There are three kinds of such code. First, a verifier of an installed package, also if a rehearsal has wrapped it into
+    a verifier `chance`, whose field `of` is the wrapped verifier. Second, the programs of models that the verifier `tests`
+    runs. Third, Python functions of the user. A loss in Python is left out, as it runs in the trainer's process.
+
+    Args:
+        payload: A task's payload, or a value in it: nested mappings and lists.
+    """
     for setting, block in parts(payload):
         if "package" in (block.get("verifier"), block.get("kind") == "chance" and block["of"]):
             yield "verifier `package`"
@@ -162,7 +190,11 @@ def _list_scorers(payload: Any) -> Iterator[str]:
 
 
 def _check_engines(tasks: Iterable[Task], machine: Machine) -> Iterator[Diagnostic]:
-    """Yield a diagnostic if tasks need SGLang on this machine, and it is missing, or E0971 if it has no GPU."""
+    """Yield a diagnostic if tasks need SGLang and it is not installed, or E0971 if this machine has no GPU for it.
+
+    E0971 concerns tasks without a cluster. It is left out if the user named a Python for SGLang in the environment, whose
+    SGLang may run on processors. On a Ray cluster and in a rehearsal (`machine.notes`) nothing is checked.
+    """
     served_tasks = [task for task in tasks if engine_of(task) == "sglang"]
     if machine.address or machine.notes is not None or not served_tasks:
         return
@@ -184,10 +216,12 @@ def _check_engines(tasks: Iterable[Task], machine: Machine) -> Iterator[Diagnost
 def _check_devices(
     tasks: Iterable[Task], study_cluster: Cluster | None, machine: Machine
 ) -> Iterator[Diagnostic]:
-    """Yield diagnostics on clusters that the machines cannot provide.
+    """Yield diagnostics on clusters of the spec that the machines cannot provide.
 
-    E0971 says that there are too few GPUs, or that no node has room for a process of a task; W0971 that GPUs are of
-    another kind. If the GPUs are enough, E0977 and W0977 say what SGLang's servers lack on nodes.
+    E0971 says that there are too few GPUs, or that the processes of a task do not fit the nodes. W0971 says that GPUs are
+    of another kind. If the GPUs are enough, E0977 and W0977 say what SGLang's servers lack on nodes. If no task needs a
+    cluster, only the address of the Ray cluster is checked. If a rehearsal declares GPUs that do not exist
+    (`machine.declares`), the declared nodes are checked instead of real nodes.
 
     Args:
         tasks: Tasks that are about to run.
@@ -232,7 +266,7 @@ def _check_devices(
 
 
 def _check_precisions(tasks: Iterable[Task], machine: Machine) -> Iterator[Diagnostic]:
-    """Yield E0975 if a processor or engine does not compute in the precision of a task's model, once for each reason."""
+    """Yield E0975 for each reason why tasks cannot compute in the `precision` of their model, with the first such task."""
     tasks_by_lack: dict[tuple[str, str], Task] = {}
     for task in tasks:
         precision = task.payload.get("model", {}).get("precision", "auto")
@@ -274,7 +308,10 @@ def _explain_precision(task: Task, precision: str, machine: Machine) -> tuple[st
 
 
 def _check_products(tasks: Iterable[Task], machine: Machine) -> Iterator[Diagnostic]:
-    """Yield E0975 if tasks compute on this machine, and `REODSL_PRODUCTS` names no library that multiplies matrices here."""
+    """Yield E0975 if the variable `REODSL_PRODUCTS` names no library that can multiply matrices on this machine.
+
+    Nothing is checked if the variable is unset, torch is not installed, or no task computes on this machine.
+    """
     named = os.environ.get("REODSL_PRODUCTS") and importlib.util.find_spec("torch") is not None
     if named and not machine.address and any(task.kind in COMPUTES for task in tasks):
         from runners.models.products import products
@@ -288,7 +325,8 @@ def _check_products(tasks: Iterable[Task], machine: Machine) -> Iterator[Diagnos
 def multiplies_bfloat16(cpuinfo: Path = Path("/proc/cpuinfo")) -> bool:
     """Return whether this processor has instructions to multiply bfloat16 numbers, according to the kernel and oneDNN.
 
-    Without these instructions oneDNN may emulate bfloat16, which is slower than float32.
+    Without these instructions oneDNN may emulate bfloat16, which is slower than float32. If torch is not installed, oneDNN
+    cannot be asked, and the kernel's list of flags decides; without that list the result is True.
 
     Args:
         cpuinfo: File with the processor's flags.
@@ -310,6 +348,8 @@ def _check_gpus(
     request: str, needed: int, nodes: Sequence[RayNode], machine: Machine, where: str | None
 ) -> Diagnostic | None:
     """Return E0971 if all nodes together have too few GPUs, else None.
+
+    The message says so if this machine has GPUs, but torch was built without CUDA and cannot use them.
 
     Args:
         request: Beginning of the message, such as `the spec runs on 2x8 H100`.
@@ -344,7 +384,7 @@ def _check_gpus(
 
 
 def _list_nodes(machine: Machine) -> tuple[RayNode, ...]:
-    """Return the nodes of the Ray cluster at the address, or this machine as the only node."""
+    """Return the nodes of the Ray cluster at the machine's address; without an address, this machine as the only node."""
     if machine.address:
         from runners.execute.instance import nodes_at
 
@@ -353,7 +393,11 @@ def _list_nodes(machine: Machine) -> tuple[RayNode, ...]:
 
 
 def _check_models(tasks: Iterable[Task], folder: Path) -> Iterator[Diagnostic]:
-    """Yield diagnostics on the models of `model` tasks: on the architecture, folder, hub snapshot or tokenizer of each."""
+    """Yield diagnostics on the model that each task of the kind `model` provides.
+
+    The model's source decides what is checked: an architecture for random weights, a folder, a snapshot of a hub's
+    repository, or, for a model behind a server (`served`), its tokenizer.
+    """
     for task in tasks:
         if task.kind != "model":
             continue
@@ -372,7 +416,10 @@ def _check_models(tasks: Iterable[Task], folder: Path) -> Iterator[Diagnostic]:
 
 
 def _check_teachers(spec: Spec, folder: Path) -> Iterator[Diagnostic]:
-    """Yield E0514 for each teacher whose tokenizer has other tokens than the policy's, if files here show it."""
+    """Yield E0514 for each teacher whose tokenizer has other tokens than the policy's tokenizer.
+
+    A teacher is skipped if it is the policy's own model, or if the files of either model are not on this machine.
+    """
     for experiment in values_of(spec.study, Experiment):
         for stage in experiment.stages:
             teacher = stage.method.teacher if isinstance(stage.method, Ppo) else None
@@ -389,9 +436,10 @@ PROMPTS_TRIED = 200
 
 
 def _check_prompts(tasks: Iterable[Task], spec: Spec, folder: Path) -> Iterator[Diagnostic]:
-    """Yield E0933 for wordings that make prompts too long, if the questions and the tokenizer are on this machine.
+    """Yield E0933 for wordings that make prompts too long.
 
-    A stage with a selective wording is not checked here, since the wording's condition may read responses.
+    The `PROMPTS_TRIED` longest questions of a stage are tried. A stage is skipped if its questions or tokenizer are not on
+    this machine. It is also skipped if a wording is selective, as the wording's condition may read responses.
 
     Args:
         tasks: Tasks that are about to run; without a training nothing is checked.
@@ -436,7 +484,10 @@ def _check_prompts(tasks: Iterable[Task], spec: Spec, folder: Path) -> Iterator[
 
 
 def _find_folder(source: ModelSource, folder: Path) -> Path | None:
-    """Return the folder of a model's files on this machine; None if the hub's cache lacks it or the model has no files."""
+    """Return the folder of a model's files on this machine; None if the hub's cache lacks it or the model has no files.
+
+    A folder that the spec names is returned even if it does not exist.
+    """
     match source:
         case Folder(path=path):
             return folder / path
@@ -552,7 +603,7 @@ def _check_config(folder: Path, context: int) -> Iterator[Diagnostic]:
 
 
 def _check_hub_model(source: dict[str, Any], context: int) -> Iterator[Diagnostic]:
-    """Yield E0850 if the weights of a hub's model are not on this machine, else mistakes in its config.
+    """Yield E0850 if the weights of a model of a hub are not on this machine, else any mistake in the model's config.
 
     Args:
         source: Source of the model as in a payload, with repository and revision.

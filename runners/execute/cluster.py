@@ -37,7 +37,7 @@ _STOP_SECONDS = 10.0
 
 @dataclass(frozen=True, slots=True)
 class Flight:
-    """An order that was submitted to Ray."""
+    """An order (a task to run) that was submitted to Ray and is not finished."""
 
     order: Order
     """The order."""
@@ -50,7 +50,7 @@ class Flight:
 class RayCluster:
     """The backend that runs each order as a Ray task; results go through the store, not through Ray.
 
-    A task has one core, two if it generates rollouts while it trains on a processor, or one for each training process.
+    A process of a task reserves one core, or two if it generates rollouts while it trains on a processor.
     """
 
     def __init__(
@@ -90,7 +90,11 @@ class RayCluster:
             self.session = session.pop_all()
 
     def submit(self, order: Order) -> None:
-        """Submit an order as a Ray task, whose process is in the first of the order's bundles.
+        """Submit an order as a Ray task.
+
+        A bundle is a number of cores and GPUs on a single node. If the order needs several bundles, or more GPUs than its
+        own process reserves, all bundles are reserved together as a placement group. The process of the order is in the
+        first bundle, and starts its further processes in the others.
 
         Raises:
             Problem: E0962 if Ray has ended.
@@ -121,10 +125,12 @@ class RayCluster:
         self.flying[ref] = Flight(order, group, time.monotonic())
 
     def wait(self, timeout: float) -> list[tuple[str, Outcome]]:
-        """Return (task id, outcome) of finished orders, and report the progress of running tasks.
+        """Return (task id, outcome) of orders that have ended, and report the progress of running tasks.
+
+        Orders that can never start, as no node has enough cores or GPUs, are among them with the status `failed`.
 
         Args:
-            timeout: Seconds to wait for a first finished order.
+            timeout: Seconds to wait if no order has ended.
 
         Raises:
             Problem: E0962 if Ray has ended.
@@ -145,7 +151,10 @@ class RayCluster:
         return outcomes + self._refuse_without_nodes()
 
     def _refuse_without_nodes(self) -> list[tuple[str, Outcome]]:
-        """Cancel orders that have not begun after `_ROOM_SECONDS` and fit no node, as Ray would keep them waiting for ever.
+        """Cancel waiting orders whose bundles do not fit the cluster's nodes; Ray itself would let them wait for ever.
+
+        An order gets `_ROOM_SECONDS` to begin, since a lost node may be replaced. The nodes are listed at most every
+        `_PULSE_SECONDS`.
 
         Returns:
             (task id, failed outcome) of each cancelled order.
@@ -173,7 +182,10 @@ class RayCluster:
         return refused
 
     def stop(self) -> None:
-        """Kill the running tasks, and leave or end Ray; the next run continues the tasks from their work folders."""
+        """Kill the running tasks, and leave the Ray cluster or end Ray on this machine.
+
+        Unfinished results are removed. Work folders stay, and the next run continues from them.
+        """
         ray = import_ray()
         if not self.ended:
             for ref in self.flying:
@@ -191,7 +203,10 @@ class RayCluster:
         self.flying.clear()
 
     def _require_ray(self) -> None:
-        """Check that Ray still runs. Without this check, Ray itself would end this process after a minute of silence.
+        """Check that Ray still runs: its processes on this machine, and the head node of a cluster.
+
+        The head node counts as lost if no program has listened at its address for `_SILENCE_SECONDS`. Without this check,
+        Ray itself would end this process after a minute without an answer.
 
         Raises:
             Problem: E0962 if Ray has ended.
@@ -211,9 +226,15 @@ class RayCluster:
             )
 
     def _ask_head(self, call: Callable[[], Answer]) -> Answer:
-        """Return the result of a call that Ray's head node answers, or raise E0962 if the head is lost before it answers.
+        """Call a function that asks Ray's head node, and return its result.
 
-        The call runs in a thread, because Ray would wait for a lost head for a minute and then end this process.
+        The call runs in a thread, because Ray would wait for a lost head node for a minute and then end this process.
+
+        Args:
+            call: Function of Ray's API without arguments. An exception of the function is raised here.
+
+        Raises:
+            Problem: E0962 if the head node is lost before the function returns.
         """
         answer = Future[Answer]()
 
@@ -240,7 +261,11 @@ class RayCluster:
                 self.emit(Event("progress", flight.order.task.id, live.progress))
 
     def _require_nodes(self) -> None:
-        """Check that every node can write to the store at its path, and has this version of reodsl, else raise E0977."""
+        """Check that every node can write to the store at the same path, and has this version of reodsl.
+
+        Raises:
+            Problem: E0977 with what nodes lack.
+        """
         errors = [
             diagnostic
             for diagnostic in diagnose(ask_nodes(self.store / "format", STORE))
@@ -259,10 +284,11 @@ def _release_group(flight: Flight) -> None:
 
 
 def make_remotes(perform: Callable[[Order], Outcome]) -> list[Any]:
-    """Return Ray functions that run an order: first for tasks without a GPU, then for tasks with a GPU.
+    """Return two Ray functions that run an order: the first for tasks without a GPU, the second for tasks with a GPU.
 
-    The process of the second function ends after a task, since CUDA keeps a process's first GPU and memory on it. Ray ends
-    processes itself only for functions that declare GPUs in their decorator, not at the call.
+    The process of the first function runs further tasks. The process of the second function ends after its task
+    (`max_calls=1`), because CUDA would keep the process on its first GPU and keep memory there. Ray ends such a process
+    by itself only if the function's decorator declares GPUs; here the call declares them.
 
     Args:
         perform: Function that runs an order.
@@ -271,7 +297,10 @@ def make_remotes(perform: Callable[[Order], Outcome]) -> list[Any]:
 
 
 def _get_outcome(ray: Any, ref: Any, order: Order) -> Outcome:
-    """Return the outcome of a finished Ray task; if its process died, an outcome `died` with E0938.
+    """Return the outcome of a finished Ray task.
+
+    If the task raised a `Problem`, the outcome has the status `failed` with its diagnostics. After any other exception,
+    such as the death of the process, the status is `died` with E0938.
 
     Args:
         ray: The module Ray.

@@ -56,7 +56,8 @@ def start_ray(address: str | None) -> ExitStack:
         address: Address of a Ray cluster, or None to start an instance.
 
     Returns:
-        A context that leaves or ends Ray when it is closed; it does nothing if this process had joined Ray before.
+        A context that leaves the cluster or ends the instance when it is closed. If this process has joined Ray already,
+        Ray stays as it is, and closing the context does nothing.
 
     Raises:
         Problem: E0962 if Ray does not start, or the cluster cannot be joined.
@@ -87,14 +88,21 @@ def start_ray(address: str | None) -> ExitStack:
 
 
 def _silence_ray() -> None:
-    """Keep Ray from printing messages on lost nodes to stdout, which is for the command's output; the run reports them."""
+    """Keep Ray from printing messages on lost nodes to stdout, which is reserved for the output of the command.
+
+    The run itself reports lost nodes.
+    """
     from ray._private import worker
 
     worker.print_to_stdstream = lambda data, ignore_prefix: None
 
 
 def _local_options(stack: ExitStack) -> dict[str, Any]:
-    """Return arguments of `ray.init` for an instance on this machine; `stack` removes its folder and settings later."""
+    """Return the arguments of `ray.init` for a private instance on this machine.
+
+    Args:
+        stack: Context that removes the instance's folder and environment variables when it is closed.
+    """
     for name, value in ENVIRONMENT.items():
         os.environ.setdefault(name, value)
     return {
@@ -107,7 +115,9 @@ def _local_options(stack: ExitStack) -> dict[str, Any]:
 
 
 def answers(address: str) -> None:
-    """Check that a program listens at an address, since joining Ray would otherwise take minutes to fail.
+    """Check that a program listens at the address of a Ray cluster.
+
+    Without this check, joining a cluster that does not exist would fail only after minutes.
 
     Args:
         address: `HOST:PORT`, or `auto` for the cluster of this node.
@@ -153,7 +163,7 @@ def _refuse_ray(reason: str, address: str | None, is_listening: bool = False) ->
     Args:
         reason: Message of the failure.
         address: Address of the cluster, or None if an instance did not start on this machine.
-        is_listening: Whether a program listens at the address, and only joining failed.
+        is_listening: Whether a program listens at the address, so that only joining the cluster failed.
     """
     if address is None:
         advice = "`reodsl run SPEC --local` runs the tasks in one process, one after another, without Ray"
@@ -173,9 +183,9 @@ def _refuse_ray(reason: str, address: str | None, is_listening: bool = False) ->
 
 
 def ended_processes() -> str:
-    """Return which of `gcs_server` and `raylet` have ended, joined by `and`.
+    """Return the names of Ray's processes that have ended, `gcs_server` or `raylet`, joined by `and`.
 
-    The text is empty if both run, or if this process did not start Ray.
+    Only processes that this process started count. The text is empty if they run, or if this process started none.
     """
     from ray._private import worker
 
@@ -187,7 +197,7 @@ def ended_processes() -> str:
 
 
 def nodes() -> tuple[RayNode, ...]:
-    """Return all live nodes of the joined Ray cluster, with their total cores and GPUs."""
+    """Return all live nodes of the Ray cluster that this process has joined, with their total cores and GPUs."""
     return tuple(
         RayNode(
             str(node.get("NodeManagerHostname") or node["NodeID"]),
@@ -201,7 +211,11 @@ def nodes() -> tuple[RayNode, ...]:
 
 
 def nodes_at(address: str) -> tuple[RayNode, ...]:
-    """Return the live nodes of the Ray cluster at an address, which is joined and left for it; else raise E0962."""
+    """Join the Ray cluster at an address, return its live nodes, and leave it.
+
+    Raises:
+        Problem: E0962 if the cluster cannot be joined.
+    """
     with start_ray(address):
         return nodes()
 
@@ -253,7 +267,13 @@ def root_folder() -> Iterator[None]:
 
 @contextmanager
 def _environment(values: Mapping[str, str | None]) -> Iterator[None]:
-    """Set environment variables in a `with` block, None removing one, and make Ray read them at its begin and its end."""
+    """Set environment variables in a `with` block, and restore their former values at its end.
+
+    Ray reads its configuration again after both changes.
+
+    Args:
+        values: Values by name; None removes a variable.
+    """
     former_values = {name: os.environ.get(name) for name in values}
     try:
         _set_environment(values)
@@ -263,7 +283,7 @@ def _environment(values: Mapping[str, str | None]) -> Iterator[None]:
 
 
 def _set_environment(values: Mapping[str, str | None]) -> None:
-    """Set environment variables, or remove a variable by None, and make Ray read its configuration again."""
+    """Set environment variables, and make Ray read its configuration again; a value of None removes the variable."""
     for name, value in values.items():
         if value is None:
             os.environ.pop(name, None)

@@ -93,6 +93,10 @@ def perform_order(order: Order, progress: Callable[[Progress], None] = lambda _:
     Args:
         order: The task with its function, inputs, store and resources.
         progress: Function that receives each report of progress.
+
+    Returns:
+        An outcome with the status `busy` if another process works on the result, `done` if the result exists now,
+        `damaged` with the keys of damaged inputs, or `failed` or `died` with the reason.
     """
     store = Store(order.store)
     try:
@@ -209,7 +213,9 @@ def _explain_unexpected(order: Order, store: Store, caught: Exception) -> Diagno
 def _describe_origin(
     order: Order, work: Path, seconds: float, processor_seconds: float | None, peak_bytes: int | None
 ) -> dict[str, Any]:
-    """Return facts on how a result was computed, for reports and prices; they are not part of the result's key.
+    """Return facts on how a result was computed, such as its time, memory, device and versions, for reports and prices.
+
+    These facts are not part of the result's key.
 
     Args:
         order: The task.
@@ -247,7 +253,10 @@ def _describe_origin(
 
 
 def _list_commits(order: Order, store: Store) -> dict[str, str]:
-    """Return the commits of the hub repositories that a result and its inputs depend on, by repository."""
+    """Return the commits of all hub repositories that a result depends on, by the name of the repository.
+
+    They are the repositories in the task's own payload, and those that the inputs' manifests record.
+    """
     commits = hub_commits(order.material["payload"])
     for key in order.inputs.values():
         manifest = store.get(key)
@@ -269,7 +278,7 @@ def _list_versions() -> Mapping[str, str]:
 
 
 def device_model(device: str) -> str:
-    """Return the name of the processor for `cpu`, else of the GPU by its driver; empty if torch sees no GPU."""
+    """Return the name of the processor for the device `cpu`, else of the GPU; empty if torch is not loaded or has no GPU."""
     if device == "cpu":
         return processor()
     torch = sys.modules.get("torch")
@@ -277,11 +286,11 @@ def device_model(device: str) -> str:
 
 
 def give_back_freed() -> None:
-    """Give freed memory back to the system after a task.
+    """Give memory that a finished task has freed back to the system, and to the GPU.
 
-    A worker runs several tasks, and glibc would keep the memory of the largest: 2 GB a process on the quickstart. torch
-    would keep memory of the GPU that the next task's servers need. During a task nothing is returned, as that costs time.
-    A C library without `malloc_trim` keeps its memory.
+    A process runs several tasks, and glibc would keep the memory of the largest: 2 GB for each process on the quickstart.
+    Torch would keep GPU memory that the servers of the next task need. If the C library has no `malloc_trim`, only the
+    GPU's memory is given back.
     """
     torch = sys.modules.get("torch")
     if torch is not None and torch.cuda.is_initialized():

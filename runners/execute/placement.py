@@ -36,9 +36,10 @@ class RayNode:
 
 
 def declared_nodes(clusters: Iterable[Cluster]) -> tuple[RayNode, ...]:
-    """Return nodes to declare on this machine for a rehearsal: enough nodes and GPUs for the largest of the clusters.
+    """Return nodes to declare to Ray on this machine for a rehearsal, whose GPUs do not exist.
 
-    A node has two more cores than GPUs, for tasks without GPUs.
+    There are as many nodes as the cluster with most nodes has, each with the largest number of GPUs for a node in any
+    cluster. A node has two more cores than GPUs, for tasks without GPUs.
     """
     all_clusters = tuple(clusters)
     gpus = max((cluster.gpus_per_node for cluster in all_clusters), default=0)
@@ -69,10 +70,11 @@ class Bundle:
 
 
 def resources_of(kind: Kind, cluster: Cluster | None, device: str, engine: str = "embedded") -> Resources:
-    """Return a task's share of a cluster; without a cluster, a single process.
+    """Return a task's share of a cluster: how many processes, servers and GPUs it has.
 
-    The embedded engine generates in the task's own process, while SGLang may have several servers. Tasks of the kinds
-    `sample` and `evaluate` use all GPUs of a cluster.
+    It is a single process without a cluster, on processors, for a model behind a server (`served`), and for tasks that
+    only prepare data. The embedded engine generates in the task's own process, while SGLang may have several servers.
+    Tasks of the kinds `sample` and `evaluate` use all GPUs of a cluster, and a training divides them.
 
     Args:
         kind: Kind of the task.
@@ -107,6 +109,10 @@ def resources_of(kind: Kind, cluster: Cluster | None, device: str, engine: str =
 def bundles(kind: Kind, resources: Resources) -> tuple[Bundle, ...]:
     """Return the bundles of cores and GPUs that a task needs; the task's own process runs in the first bundle.
 
+    A training without SGLang has a bundle for each trainer. With SGLang on the same GPUs (colocated), a bundle is for a
+    server and the `tensor_parallel` trainers beside it. With SGLang on other GPUs (disaggregated), bundles of single
+    trainers come first, then a bundle for each server. Other tasks have a bundle for each engine.
+
     Args:
         kind: Kind of the task.
         resources: The task's share of the machines.
@@ -140,14 +146,15 @@ MOST_THREADS = 16
 
 
 def threads_beside(resources: Resources, nodes: Sequence[tuple[float, float]]) -> Resources:
-    """Return a task's resources with more threads for its processes on GPUs: a node's cores divided by its GPUs.
+    """Return a task's resources with the number of threads for its processes on GPUs.
 
-    The node with the fewest cores for each GPU counts. Results do not depend on these threads, since processors beside
-    GPUs only copy and compare numbers. Ray still reserves one core for each process.
+    It is the number of a node's cores divided by the number of its GPUs, at most `MOST_THREADS`, for the node at which
+    this is least. Results do not depend on these threads, as the processor beside a GPU only copies and compares numbers.
+    Ray still reserves one core for each process.
 
     Args:
-        resources: Resources of a task; without GPUs they stay unchanged.
-        nodes: (cores, GPUs) of each node.
+        resources: Resources of a task; for a task on processors they stay unchanged.
+        nodes: (cores, GPUs) of each node; if no node has GPUs, the resources stay unchanged.
     """
     shares = [int(cores // gpus) for cores, gpus in nodes if gpus]
     if resources.device == "cpu" or not shares:
@@ -156,7 +163,7 @@ def threads_beside(resources: Resources, nodes: Sequence[tuple[float, float]]) -
 
 
 def lacking(needed: Sequence[Bundle], nodes: Sequence[RayNode], where: str | None) -> Diagnostic | None:
-    """Return E0971 if bundles do not fit the nodes, with what is needed and what the nodes have, else None.
+    """Return E0971, with the needed and the present cores and GPUs, if bundles do not fit the nodes; else None.
 
     Args:
         needed: Bundles of a task.
@@ -235,7 +242,9 @@ def gpu_here(driver: Path = _DRIVER) -> str:
 
 
 def other_gpus(cluster: Cluster, nodes: Sequence[RayNode], where: str | None) -> Diagnostic | None:
-    """Return W0971 if nodes have GPUs of another model than `gpu` of the cluster, by which runs are priced, else None.
+    """Return W0971 if nodes have GPUs of another model than the setting `gpu` of a cluster names, else None.
+
+    Runs are priced for the GPUs that the spec names. Nodes whose GPUs have no known name are skipped.
 
     Args:
         cluster: Cluster of the spec.

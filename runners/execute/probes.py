@@ -66,7 +66,7 @@ def ask_command(*command: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Site:
-    """A node as probes see it; tests replace its fields."""
+    """The node on which probes run: its files, programs and Pythons. Tests replace the fields."""
 
     mark: Path | None = None
     """File that the command has put into the store's folder, which the node should see; None without a store."""
@@ -145,7 +145,11 @@ def _probe_sglang(site: Site) -> str:
 
 
 def _probe_gpus(site: Site) -> str:
-    """Return the kinds and memory of the GPUs; ProbeFailed if their kinds differ, or other programs use their memory."""
+    """Return the kinds of the node's GPUs with their memory.
+
+    Raises:
+        ProbeFailed: nvidia-smi lists no GPU, the GPUs are of different kinds, or more than 10% of a GPU's memory is used.
+    """
     query = ("nvidia-smi", "--query-gpu=name,memory.total,memory.used", "--format=csv,noheader,nounits")
     rows = [line.rsplit(",", 2) for line in site.ask(*query).splitlines()]
     kinds = [f"{name.strip()}, {float(total) / 1024:.0f} GiB" for name, total, _ in rows]
@@ -160,7 +164,11 @@ def _probe_gpus(site: Site) -> str:
 
 
 def _probe_store(site: Site) -> str:
-    """Return the free space of the store's disk; ProbeFailed if the node does not see the store or cannot write to it."""
+    """Return the free space of the store's disk in words, after writing a small file as a test.
+
+    Raises:
+        ProbeFailed: the node does not see the file `site.mark` in the store's folder, or cannot write to the folder.
+    """
     assert site.mark is not None
     if not site.mark.is_file():
         raise ProbeFailed(f"{site.mark.parent} does not exist")
@@ -170,7 +178,10 @@ def _probe_store(site: Site) -> str:
 
 
 def _probe_disk(site: Site) -> str:
-    """Return the speed of the store's disk; ProbeFailed if it is below `_SLOW_BYTES_PER_SECOND`."""
+    """Return the speeds of writing to and reading from the store's disk; ProbeFailed if either is too low.
+
+    The limit is `_SLOW_BYTES_PER_SECOND`.
+    """
     assert site.mark is not None
     write, read = _measure_disk(site.mark.parent, _FILE_BYTES)
     speeds = f"writes {write / 1e6:,.0f} MB/s, reads {read / 1e6:,.0f} MB/s"
@@ -208,7 +219,11 @@ def _measure_disk(folder: Path, size: int) -> tuple[float, float]:
 
 
 def _probe_build(site: Site) -> str:
-    """Compile and link a CUDA kernel with SGLang's toolkit, and say so; ProbeFailed if that fails."""
+    """Compile and link a CUDA kernel with the toolkit of SGLang's Python, and return a sentence on success.
+
+    Raises:
+        ProbeFailed: compiling or linking fails.
+    """
     assert site.python is not None
     home = Path(toolkit(site.python)["CUDA_HOME"])
     with tempfile.TemporaryDirectory() as folder:
@@ -221,14 +236,20 @@ def _probe_build(site: Site) -> str:
 
 
 def _probe_hand_over(site: Site) -> str:
-    """Check in further processes that SGLang's Python can read a tensor of this Python on the GPU, and say so."""
+    """Check that SGLang's Python can read a tensor which this Python has on the GPU, and return a sentence on success.
+
+    Trainers hand new weights over to SGLang's servers in this way.
+
+    Raises:
+        ProbeFailed: the tensor cannot be read.
+    """
     code = "import sys; from runners.execute.probes import hand_over; print(hand_over(*sys.argv[1:]))"
     # Other processes do it, since this process would keep memory of the GPU.
     return site.ask(sys.executable, "-P", "-c", code, "cuda", str(site.python or sys.executable))
 
 
 def hand_over(device: str, python: str) -> str:
-    """Let a process of another Python read a tensor in the way that SGLang's servers read new weights.
+    """Check that a process of another Python can read a tensor of this process, as SGLang's servers read new weights.
 
     Args:
         device: Device of the tensor, such as `cuda`.
@@ -386,7 +407,9 @@ def ask_nodes(mark: Path | None, names: frozenset[str]) -> NodeParts:
 
 
 def _read_answer(ray: Any, ref: Any, arrival: float) -> tuple[MachinePart, ...]:
-    """Return the findings in a node's answer, with a finding on its clock.
+    """Return the findings in a node's answer, after a finding on the node's clock.
+
+    If the probe ended in an error, or the node has another version of reodsl, a single finding says so.
 
     Args:
         ray: The module Ray.
@@ -418,8 +441,8 @@ def _make_remote_probe(
         names: Names of the probes.
 
     Returns:
-        A function that returns the node's version of reodsl, its findings, and its time in seconds since the epoch. With
-        another version there are no findings, and the time is 0.
+        A function that returns (the node's version of reodsl, its findings, its time in seconds since the epoch). If the
+        node has another version, there are no findings and the time is 0; if it has no reodsl, the version is empty.
     """
 
     def look() -> tuple[Any, ...]:
@@ -456,7 +479,10 @@ def _list_targets() -> dict[str, Any]:
 
 
 def compare(parts_of: NodeParts) -> tuple[MachinePart, ...]:
-    """Return a failed finding for each property that differs between nodes but should be the same, such as the driver."""
+    """Return a failed finding for each property that should be the same on all nodes, but differs.
+
+    These are the probes with `alike`, such as the driver. Nodes whose own probe failed do not count.
+    """
     rows = []
     for row in PROBES:
         nodes_of: dict[str, list[str]] = {}
@@ -471,7 +497,11 @@ def compare(parts_of: NodeParts) -> tuple[MachinePart, ...]:
 
 
 def diagnose(parts_of: NodeParts) -> list[Diagnostic]:
-    """Return failed findings as diagnostics with the names of their nodes: E0977, or W0977 if a run is only slow."""
+    """Return the failed findings of all nodes as diagnostics, and the differences between nodes that `compare` finds.
+
+    Equal findings share a diagnostic, which names their nodes. It is the error E0977 if runs need what the probe checked
+    (`needed`), else the warning W0977.
+    """
     lacks: dict[MachinePart, list[str]] = {}
     for node, parts in parts_of.items():
         for part in parts:
@@ -507,7 +537,7 @@ def probe_nodes(store: Path, address: str | None) -> NodeParts:
         address: Address of a Ray cluster, or None for a new Ray on this machine.
 
     Returns:
-        Findings by node; under `all nodes` are differences between nodes, and the findings on the group.
+        Findings by node. The entry `all nodes` has the differences between nodes, and the findings on the group.
 
     Raises:
         Problem: E0962 if Ray does not start, or the cluster cannot be joined.
@@ -525,8 +555,9 @@ def probe_nodes(store: Path, address: str | None) -> NodeParts:
 def _probe_group(parts_of: NodeParts, folder: Path) -> tuple[MachinePart, ...]:
     """Let processes of all nodes form a group as trainers do, and return findings on the group and on the network.
 
-    A node has two processes if it has two GPUs, or no GPU. If any node has GPUs, only nodes with GPUs take part, and each
-    process has a GPU. With several nodes, a second finding has the slowest connection from a node to the next.
+    If any node has GPUs, only nodes with GPUs take part, and each process has a GPU. A node with a single GPU has one
+    process, and any other node has two. With several nodes, a second finding, `network`, has the speed of the slowest
+    connection between two nodes.
 
     Args:
         parts_of: Findings by node; nodes that do not see the store are left out.
@@ -574,7 +605,9 @@ def _probe_group(parts_of: NodeParts, folder: Path) -> tuple[MachinePart, ...]:
 def add_up(
     rank: int, world: int, file: Path, on_gpus: bool, spans_nodes: bool, peer: int | None
 ) -> tuple[float, float]:
-    """Join a group of processes as trainers do, add a tensor over all ranks, and send bytes to another process.
+    """Join a group of processes as trainers do, add up tensors over all ranks, and measure the speeds of the network.
+
+    Every process first connects to every other, as trainers send requests to servers on all nodes.
 
     Args:
         rank: This process's rank.
@@ -585,7 +618,8 @@ def add_up(
         peer: Rank of the process that receives bytes; None sends nothing.
 
     Returns:
-        (bytes per second of the addition, bytes per second of the connection, which is infinite without a peer).
+        (bytes of the tensor per second of the second addition; bytes per second of the connection to `peer`, which is
+        infinite if `peer` is None).
 
     Raises:
         ProbeFailed: the sum is wrong, or another process cannot be reached.
@@ -630,7 +664,7 @@ def add_up(
 
 
 def _receive(listener: socket.socket) -> None:
-    """Accept connections until the port is closed; read what each sender sends, and answer a byte at its end."""
+    """Accept connections until the port is closed; read all bytes of each sender, and then answer with a single byte."""
     with suppress(OSError):
         while True:
             connection, _ = listener.accept()

@@ -22,7 +22,8 @@ from reodsl.plan.places import find_place, line_of, lines_of
 def questions(tasks: Iterable[Task], spec: Spec, folder: Path) -> Iterator[Diagnostic]:
     """Yield diagnostics on missing sources of questions, and on mistakes in files and hub data sets.
 
-    Without polars nothing is read; the check of packages reports that polars is missing.
+    If a data set has no mistake, its numbers are checked, too, as `_check_numbers` describes. Without polars nothing is
+    read; the check of packages reports that polars is missing.
 
     Args:
         tasks: Tasks that are about to run, of which only `data` tasks are checked.
@@ -45,7 +46,10 @@ def questions(tasks: Iterable[Task], spec: Spec, folder: Path) -> Iterator[Diagn
 
 
 def _check_numbers(declared: Data, spec: Spec, folder: Path) -> Iterator[Diagnostic]:
-    """Yield E0922 where a reward or wording reads a number that questions in files on this machine lack.
+    """Yield E0922 for each reward or wording that reads a number which any question of a data set lacks.
+
+    Numbers are fields of a question's metadata (column `meta`). The diagnostic points at the line of the spec that reads
+    the number. If the questions are not on this machine, nothing is yielded.
 
     Args:
         declared: Data set of the questions.
@@ -95,7 +99,9 @@ def _find_reader(spec: Spec, reader: str, field: str) -> Iterator[Label]:
 
 
 def counts(tasks: Iterable[Task], folder: Path) -> dict[str, int]:
-    """Return the number of questions that `data` tasks will read, by task id, if files on this machine show it.
+    """Return the number of questions that each `data` task will read, by task id.
+
+    A task is left out if files on this machine do not show its number, and without polars all tasks are left out.
 
     Args:
         tasks: The `data` tasks.
@@ -138,8 +144,11 @@ def place_finding(diagnostic: Diagnostic, name: str | None, spec: Spec, origin: 
         diagnostic: The diagnostic.
         name: Path or repository as the spec spells it; None leaves the diagnostic unchanged.
         spec: The spec.
-        origin: Place of the setting that has the name, or None. The place is this line if the name is not written in
-            the file from this line on, for example because it is the value of a param.
+        origin: Place of the setting whose value is the name; None leaves the diagnostic unchanged.
+
+    Returns:
+        The diagnostic at the first occurrence of the quoted name on the setting's line or below. If there is none, for
+        example because the name is the value of a param, the diagnostic at the setting's line.
     """
     if name is None or origin is None or origin.path not in spec.sources:
         return diagnostic

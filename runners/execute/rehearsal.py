@@ -55,7 +55,9 @@ def perform_and_note(order: Order) -> Outcome:
 
 
 def _note_placement(order: Order, notes: Path) -> None:
-    """Write a note with the nodes of an order: of its process, and of each bundle with its role and GPUs.
+    """Write a note on the nodes on which Ray placed an order: the node of its process, and the node of each bundle.
+
+    A bundle is noted with its role (`trainer`, `engine` or `worker`) and its number of GPUs.
 
     Args:
         order: The order.
@@ -79,6 +81,10 @@ def _note_placement(order: Order, notes: Path) -> None:
 
 
 def name_node(node: dict[str, Any]) -> str:
-    """Return the name that a user gave to a Ray node, or else the name of its machine."""
+    """Return the name that a user gave to a Ray node, or else the name of the node's machine.
+
+    Args:
+        node: Ray's record of the node, in which a node without a given name has its address as `NodeName`.
+    """
     given_name, host = str(node.get("NodeName") or ""), str(node.get("NodeManagerHostname") or "")
     return given_name if given_name and given_name != node.get("NodeManagerAddress") else host or given_name

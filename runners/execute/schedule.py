@@ -86,7 +86,11 @@ def schedule(
 
 
 class _Loop:
-    """The state of a run: which tasks are ready, submitted (`flying`), waiting for another run, or done."""
+    """The state of a run: which tasks are ready, submitted (`flying`), waiting for another run (`waiting`), or done.
+
+    `readers` are, for each task, the tasks that read its result. `shown` are the tasks whose results people see. `missing`
+    are the inputs of each task that are not done. `turns` are the tasks' positions in the order of running.
+    """
 
     def __init__(self, run: Execution, resources: Callable[[Task], Resources]) -> None:
         """Begin with no task done; tasks without inputs are ready."""
@@ -114,9 +118,10 @@ class _Loop:
             self._push_if_ready(task.id)
 
     def next_order(self) -> Order | None:
-        """Take the most urgent ready task, and return it as an order; None if its result exists already.
+        """Take the ready task with the first turn, and return the order to run it; None if its result exists already.
 
-        A result that people see is checked for damage first, and removed if it is damaged.
+        An existing result is noted as done. A result that people see (`shown`) is first checked for damage; a damaged
+        result is removed, and the task runs again.
         """
         task = add_acceptances(self.run.graph[heapq.heappop(self.ready)[1]], self.done)
         inputs = {role: self.done[source] for role, source in task.inputs.items()}
@@ -146,7 +151,12 @@ class _Loop:
         )
 
     def take(self, task_id: str, outcome: Outcome) -> None:
-        """Update the state by the outcome of a submitted task, and retry, rebuild or block tasks accordingly."""
+        """Update the state by the outcome of a submitted task.
+
+        A task that is done makes its readers ready. If another process computes the result (`busy`), the task waits. If
+        inputs are damaged, they are computed again. A task whose process died is tried again. After a failure, the tasks
+        that need the result are blocked, and all tasks that have not begun if the store cannot be written.
+        """
         order = self.flying.pop(task_id)
         match outcome.status:
             case "done":
@@ -171,7 +181,10 @@ class _Loop:
                     self._halt()
 
     def wake(self) -> None:
-        """Make waiting tasks ready again if no other run is computing their result any more."""
+        """Make tasks ready that waited for another run which now no longer computes their result.
+
+        Each waiting task is looked at every `_POLL_SECONDS`.
+        """
         now = time.monotonic()
         for task_id, (key, next_look) in list(self.waiting.items()):
             if next_look <= now and self.run.store.busy(key):
@@ -214,7 +227,14 @@ class _Loop:
         self._push_if_ready(order.task.id)
 
     def _retry(self, order: Order, cause: Diagnostic) -> None:
-        """Schedule a task again whose process died; after `_ATTEMPTS` attempts without progress, fail it with `cause`."""
+        """Schedule a task again after the death of its process, or fail the task after `_ATTEMPTS` useless attempts.
+
+        An attempt is useless if it saved no more work than the attempts before.
+
+        Args:
+            order: Order of the task.
+            cause: Diagnostic on the death, whose message and advice the failure has.
+        """
         task_id, progress = order.task.id, read_kept(self.root / "work" / order.key)
         tries, best = self.attempts.get(task_id, (0, 0))
         tries = 1 if progress > best else tries + 1
@@ -249,7 +269,7 @@ class _Loop:
         self.run.emit(Event("blocked", task_id))
 
     def _halt(self) -> None:
-        """Block all tasks that have not begun, since the store cannot be written."""
+        """Block all tasks that have not begun, for a store that cannot be written; submitted tasks continue."""
         self.ready.clear()
         self.waiting.clear()
         settled = {*self.results.keys, *self.results.failed, *self.blocked, *self.flying}

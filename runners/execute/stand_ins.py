@@ -19,9 +19,10 @@ _DIGITS = tuple("0123456789")
 
 
 def stand_ins(spec: Spec, folder: Path, target: Path) -> StandIns:
-    """Write small models that replace a spec's models, and return them with generated questions for missing data sets.
+    """Write small models that replace a spec's models in a rehearsal, and return the replacements.
 
-    A model that the spec itself initialises at random is not replaced.
+    A model that the spec itself initialises at random is not replaced. A data set that is not on this machine is replaced
+    by generated questions.
 
     Args:
         spec: The spec.
@@ -44,7 +45,10 @@ def stand_ins(spec: Spec, folder: Path, target: Path) -> StandIns:
 
 
 def _make_double(model: Model, folder: Path, target: Path) -> StandIn:
-    """Write a small model of a model's architecture and tokenizer; a model without files here gets a byte-level tokenizer.
+    """Write a small model that replaces a model, and return it with a description.
+
+    It has the model's architecture, tokenizer and chat template. If the model's config or tokenizer is not on this machine,
+    it is a small Qwen3 with a byte-level tokenizer (a token for each byte) and a made-up chat template.
 
     Args:
         model: The model to replace.
@@ -70,7 +74,10 @@ def _make_double(model: Model, folder: Path, target: Path) -> StandIn:
 
 
 def _find_folder(model: Model, folder: Path) -> Path | None:
-    """Return the folder with a model's config and tokenizer on this machine, with or without weights; None if missing."""
+    """Return the folder with a model's config and tokenizer on this machine; None if either file is missing.
+
+    For a model behind a server it is the folder of the tokenizer that the spec names. Weights are not needed.
+    """
     source = model.source
     match source.tokenizer if isinstance(source, ServedModel) else source:
         case Folder(path=path):
@@ -86,7 +93,10 @@ def _find_folder(model: Model, folder: Path) -> Path | None:
 
 
 def _is_absent(data: Data, folder: Path) -> bool:
-    """Return whether any source of a data set is missing on this machine; mistakes in present sources do not count."""
+    """Return whether any source of a data set is missing on this machine.
+
+    A mistake in a present file does not count.
+    """
     files = [folder / source.path for source in data.sources if isinstance(source, File)]
     if any(not path.exists() for path in files):
         return True
@@ -95,7 +105,9 @@ def _is_absent(data: Data, folder: Path) -> bool:
 
 
 def _make_sums(data: Data, index: int) -> TaskData:
-    """Return a source of generated sums for a missing data set, with solutions if its columns include solutions.
+    """Return a source of `QUESTIONS` generated sums, which replaces a missing data set.
+
+    The questions have worked solutions (traces) if the data set names a column of solutions.
 
     Args:
         data: The data set.

@@ -41,7 +41,9 @@ _SGLANG = (
 
 
 def survey() -> tuple[MachinePart, ...]:
-    """Return what this machine has of torch with GPUs, further packages of a run, Ray, the sandbox and SGLang.
+    """Return the parts of this machine that runs need or can use: torch and GPUs, packages, Ray, sandbox and SGLang.
+
+    Each part has its version, or says how to get it.
 
     Another process imports torch, so that a torch which crashes or hangs is reported too.
     """
@@ -50,7 +52,7 @@ def survey() -> tuple[MachinePart, ...]:
 
 
 def _find_sandbox() -> MachinePart:
-    """Return the part `sandbox`: whether Landlock and seccomp, which confine code, work on this machine."""
+    """Return the part `sandbox`: `ok` if Landlock and seccomp, which confine code, work on this machine, else `missing`."""
     missing = lacking()
     if missing is None:
         return MachinePart("sandbox", "ok", f"Landlock {landlock_version()} and seccomp", needed=False)
@@ -64,7 +66,11 @@ def _find_sandbox() -> MachinePart:
 
 
 def _find_torch() -> MachinePart:
-    """Return torch's version and the GPUs that torch can use, or why it cannot be imported or cannot use the GPUs."""
+    """Return the part `torch`: its version and the GPUs that torch can use, or why torch does not work.
+
+    Torch is `missing` if it is not installed, and `broken` if it cannot be imported or cannot use this machine's GPUs.
+    Without a GPU it is `ok`, except if the library that multiplies matrices on the processor cannot be used.
+    """
     if importlib.util.find_spec("torch") is None:
         return MachinePart("torch", "missing", "not installed", _INSTALL)
     reply = _run_code(Path(sys.executable), _TORCH)
@@ -84,14 +90,14 @@ def _find_torch() -> MachinePart:
 
 
 def _find_package(name: str) -> MachinePart:
-    """Return the version of a package, or that it is missing."""
+    """Return the part for a package: `ok` with its version, or `missing`."""
     if importlib.util.find_spec(name.replace("-", "_")) is None:
         return MachinePart(name, "missing", "not installed", _INSTALL)
     return MachinePart(name, "ok", _version(name))
 
 
 def _find_ray() -> MachinePart:
-    """Return Ray's version and the address in RAY_ADDRESS, or that Ray is missing."""
+    """Return the part `ray`: `ok` with its version and the address in RAY_ADDRESS, if it is set, or `missing`."""
     if importlib.util.find_spec("ray") is None:
         return MachinePart("ray", "missing", "not installed; `--local` runs without it", _INSTALL)
     address = os.environ.get("RAY_ADDRESS")
@@ -99,7 +105,10 @@ def _find_ray() -> MachinePart:
 
 
 def _find_sglang() -> MachinePart:
-    """Return the versions of SGLang and of its torch, and where they are installed, or that SGLang is missing."""
+    """Return the part `sglang`: its version, its torch's version and its folder; `missing` or `broken` otherwise.
+
+    SGLang may be installed beside reodsl, or in a Python of its own.
+    """
     python = find_interpreter()
     if python is None:
         return MachinePart(
@@ -113,7 +122,9 @@ def _find_sglang() -> MachinePart:
 
 
 def _find_saver() -> tuple[MachinePart, ...]:
-    """Return the part for the package by which SGLang's servers free GPU memory while a training runs: installed or not.
+    """Return the part `torch_memory_saver`: `ok` if the package is installed beside SGLang, else `missing`.
+
+    With this package, SGLang's servers free their GPU memory while a training on the same GPUs runs.
 
     Returns:
         A single part; empty without SGLang or without a GPU.
@@ -136,14 +147,14 @@ def _find_saver() -> tuple[MachinePart, ...]:
 
 
 def _run_code(python: Path, code: str) -> Any:
-    """Run a program in another Python process, and return the JSON value on the last line that it prints.
+    """Run a program in a process of another Python, and return the JSON value on the last line that the program prints.
 
     Args:
         python: Path of the Python.
         code: The program.
 
     Returns:
-        The value; on failure, the error's last line as text.
+        The value, which is no text; if the program fails or prints no JSON, the reason as text.
     """
     try:
         process = subprocess.run(

@@ -48,9 +48,9 @@ def time_spans(phase: str, *spans: tuple[Moment, Moment]) -> dict[str, float]:
 
 
 def processor_seconds() -> float:
-    """Return the processor seconds of this process and all its descendants.
+    """Return the processor seconds that this process and its descendants have used.
 
-    Running descendants count only on Linux; ended children always count.
+    Children that have ended and were waited for always count. Running descendants count only on Linux.
     """
     children = resource.getrusage(resource.RUSAGE_CHILDREN)
     descendants = _time_below("self") if _has_children() else 0.0
@@ -58,7 +58,10 @@ def processor_seconds() -> float:
 
 
 def _has_children() -> bool:
-    """Return whether this process has children, which is much faster to find out than to list them."""
+    """Return whether this process has children that it has not waited for.
+
+    This is much faster than reading the files of all children.
+    """
     try:
         os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
     except ChildProcessError:
@@ -81,7 +84,10 @@ _STATUS, _CLEAR_PEAK = Path("/proc/self/status"), Path("/proc/self/clear_refs")
 
 
 def mark_peak() -> bool:
-    """Reset the peak memory that `peak_memory` measures, and return whether the system can do so: only Linux can."""
+    """Reset the peak memory that `peak_memory` measures, and return whether the peak of the process was reset.
+
+    Only Linux can reset the peak of a process. The peak on the GPU is reset, too, if torch uses a GPU.
+    """
     torch = sys.modules.get("torch")
     if torch is not None and torch.cuda.is_initialized():
         torch.cuda.reset_peak_memory_stats()
@@ -99,7 +105,8 @@ def peak_memory(device: str) -> int | None:
         device: `cpu` for the process's memory, else a GPU for the memory of its tensors on the GPU.
 
     Returns:
-        Bytes without those of other processes, such as a server; None if they are not known.
+        Bytes, in which other processes such as a server do not count; None if the system does not tell them, or if the
+        device is a GPU and torch has not used a GPU.
     """
     if device != "cpu":
         torch = sys.modules.get("torch")

@@ -32,7 +32,7 @@ def is_out_of_memory(fault: BaseException) -> bool:
 
 
 def describe_memory(device: torch.device) -> str:
-    """Return a sentence on the total and free memory of a device, or on the machine's memory for a CPU."""
+    """Return a sentence on the total and free memory of a GPU, or on the total memory of the machine for a CPU."""
     if device.type != "cpu":
         free, total = torch.get_device_module(device).mem_get_info(device)
         return f"the device has {memory(total)}, of which {memory(free)} are free"
@@ -45,7 +45,7 @@ Explanation = tuple[str, Sequence[str], str]
 
 @contextmanager
 def explain_oom(device: torch.device, explain: Callable[[], Explanation]) -> Iterator[None]:
-    """In a `with` block, turn an error for lack of memory into E0937 with an explanation.
+    """In a `with` block, turn an error for lack of memory into E0937 with an explanation; other errors stay.
 
     Args:
         device: Device of the work.
@@ -75,7 +75,10 @@ def explain_training(
     tokens: int = 0,
     microbatch_tokens: int = 0,
 ) -> Explanation:
-    """Return an explanation of the memory that a training step needs, and advice on how to reduce it.
+    """Return an explanation for a training that ran out of memory: how much it needs, and what to change in the spec.
+
+    The advice is a smaller `microbatch` if the micro-batch had several rows. Otherwise it is settings that save memory,
+    more GPUs, and shorter responses or a smaller model.
 
     Args:
         sizes: Sizes of the model; None if they are not known.

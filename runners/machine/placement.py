@@ -14,7 +14,7 @@ _NCCL = ("NCCL_CUMEM_ENABLE", "NCCL_NVLS_ENABLE")
 
 
 def on_ray() -> bool:
-    """Return whether this process is a worker of Ray, without importing Ray."""
+    """Return whether this process runs a task of Ray (a worker); False if Ray is not imported yet."""
     ray = sys.modules.get("ray")
     return bool(
         ray is not None and ray.is_initialized() and ray.get_runtime_context().worker.mode == ray.WORKER_MODE
@@ -22,7 +22,10 @@ def on_ray() -> bool:
 
 
 def trainer_bundle(resources: Resources, rank: int) -> int:
-    """Return the index of the bundle in which a trainer runs; colocated, `tensor_parallel` ranks share a bundle.
+    """Return the index of the bundle of cores and GPUs in which a trainer runs.
+
+    If engines are on other GPUs (disaggregated), each trainer has a bundle. Otherwise `tensor_parallel` trainers share
+    the bundle of an engine.
 
     Args:
         resources: The task's share of the machines.
@@ -32,7 +35,9 @@ def trainer_bundle(resources: Resources, rank: int) -> int:
 
 
 def engine_bundle(resources: Resources, engine_index: int) -> int:
-    """Return the index of the bundle in which an engine runs; disaggregated, bundles of engines follow those of trainers.
+    """Return the index of the bundle of cores and GPUs in which an engine runs.
+
+    If engines are on other GPUs (disaggregated), the bundles of trainers come first. Otherwise engine i is in bundle i.
 
     Args:
         resources: The task's share of the machines.
@@ -42,7 +47,7 @@ def engine_bundle(resources: Resources, engine_index: int) -> int:
 
 
 def shared_devices(resources: Resources, devices_of_rank: Mapping[int, Sequence[object]]) -> tuple[str, ...]:
-    """Return the devices of engines that share devices with trainers: for each engine, the devices of its bundle's ranks.
+    """Return the GPUs of each engine that shares GPUs with trainers: the GPUs of the trainers in the engine's bundle.
 
     Args:
         resources: The task's share of the machines.
@@ -62,7 +67,7 @@ def shared_devices(resources: Resources, devices_of_rank: Mapping[int, Sequence[
 
 
 def bundle_strategy(bundle: int) -> Any:
-    """Return the strategy by which Ray schedules a process in a bundle of this task; without bundles, on any node.
+    """Return the strategy by which Ray starts a process in a bundle of this task; if the task has none, on any node.
 
     Args:
         bundle: Index of the bundle.
@@ -80,5 +85,9 @@ def set_nccl() -> None:
 
 
 def nccl_settings(environment: Mapping[str, str]) -> dict[str, str]:
-    """Return the variables of NCCL that trainers and SGLang's servers share, from an environment, else 0 as SGLang does."""
+    """Return the NCCL variables that must be equal for trainers and SGLang's servers, with their values.
+
+    Args:
+        environment: Environment variables; a variable of NCCL that is missing gets the value 0, as SGLang sets it.
+    """
     return {name: environment.get(name, "0") for name in _NCCL}

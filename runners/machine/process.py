@@ -21,9 +21,9 @@ _KILL_SECONDS = 10.0
 
 
 class Child(subprocess.Popen[bytes]):
-    """A child process, which sees by the closing of its standard input that its parent has ended.
+    """A child process in a new session, whose standard input closes when the parent ends.
 
-    It has a new session, so that a Ctrl-C at the terminal does not reach it, and `end` kills its own children as well.
+    Ctrl-C at the terminal does not reach the new session. `end` kills the child's own children as well.
     """
 
     def __init__(self, command: Sequence[str], environment: Mapping[str, str], **options: Any) -> None:
@@ -60,13 +60,13 @@ class Child(subprocess.Popen[bytes]):
 
 
 def python_path() -> str:
-    """Return PYTHONPATH for a process that imports modules of `runners`."""
+    """Return PYTHONPATH for a process that imports modules of `runners`: our folder, then the present PYTHONPATH."""
     root = str(Path(__file__).resolve().parents[1])
     return os.pathsep.join(path for path in (root, os.environ.get("PYTHONPATH")) if path)
 
 
 class ProcessDied(Problem):
-    """The death of a process that a task needs, after which the scheduler runs the task again from its last saved state."""
+    """The death of a process that a task needs; the scheduler then runs the task again from its last saved state."""
 
     def __reduce__(self) -> tuple[type[Problem], tuple[Diagnostic, ...]]:
         """Return class and arguments for pickle, so that another process receives a `ProcessDied`, not a `Problem`."""

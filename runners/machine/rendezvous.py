@@ -22,8 +22,9 @@ class SharedFile(Store):
     """The store of a process group in a file, by which processes exchange values.
 
     Unlike torch's stores at network ports, it answers only processes that can read the file. Torch's own store in a file
-    locks the file every 10 ms while it waits; on NFS, 128 waiting processes would keep out the process that they wait for,
-    so this store waits longer after each attempt. Keep this object as long as the group, which keeps only its C++ part.
+    locks the file every 10 ms while it waits. On NFS, 128 waiting processes would then never let the awaited process
+    write. So this store waits longer after each attempt. Keep a reference to this object as long as the group exists:
+    the group itself keeps only the C++ part of the object.
     """
 
     timeout: timedelta
@@ -75,14 +76,18 @@ class SharedFile(Store):
             pause = min(2 * pause, 0.5)
 
     def clone(self) -> SharedFile:
-        """Return this store itself, which threads can share, as each call opens the file."""
+        """Return this store itself: threads can share it, since each call opens the file anew."""
         return self
 
 
 def interface(host: str | None) -> str | None:
-    """Return the name of the network interface with the address `host`, or of the loopback interface if it is None.
+    """Return the name of this machine's network interface with an address.
 
-    The name is None if this machine has no such interface.
+    Args:
+        host: The address; None for the loopback interface.
+
+    Returns:
+        The name, or None if this machine has no such interface.
     """
     if host is None:
         return next((name for _, name in socket.if_nameindex() if name.startswith("lo")), None)
@@ -94,9 +99,9 @@ def interface(host: str | None) -> str | None:
 
 @contextmanager
 def gloo_at(host: str | None) -> Iterator[None]:
-    """In a `with` block, let new gloo groups listen at the network interface of an address.
+    """In a `with` block, let new process groups of gloo listen at the network interface of an address.
 
-    If the user's environment names an interface, it is left unchanged.
+    Nothing is changed if the environment already names an interface, or if no interface has the address.
 
     Args:
         host: Address of this machine; None for the loopback interface.
@@ -113,9 +118,10 @@ def gloo_at(host: str | None) -> Iterator[None]:
 
 
 def this_machine() -> str:
-    """Return a name that is equal for processes with the same loopback interface.
+    """Return a name of this machine, which is equal for exactly the processes that share a loopback interface.
 
-    It has the id of the system's boot and of the network namespace; without these, it is the host name.
+    It consists of the id of the system's boot and of the network namespace. If the system has no such ids, it is the host
+    name.
     """
     try:
         return (

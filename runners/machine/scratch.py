@@ -40,7 +40,10 @@ class Scratch:
 
 
 def sweep() -> None:
-    """Remove this user's folders whose processes have ended without removing them; folders of other users stay."""
+    """Remove the temporary folders that killed processes of this user have left; folders of other users stay.
+
+    A process has ended if the lock of the file `owner` in its folder is free.
+    """
     for folder in _find_parent().glob(f"{_PREFIX}*"):
         # Another process may remove or hold the folder, or another user may own it.
         with suppress(OSError):
@@ -55,9 +58,10 @@ def sweep() -> None:
 
 
 def _find_parent() -> Path:
-    """Return the folder for new folders: the system's temporary folder, or `/tmp` if that is too long or has `#` or `?`.
+    """Return the folder in which `Scratch` makes folders: the system's temporary folder, else `/tmp`.
 
-    Paths of sockets must be short, and Ray puts them into URLs.
+    `/tmp` is taken if the path of the system's folder is too long for sockets, or has `#` or `?`, as Ray puts paths into
+    URLs.
     """
     system_folder = tempfile.gettempdir()
     is_usable = len(os.fsencode(system_folder)) <= _MAX_PATH_BYTES and not {"#", "?"} & set(system_folder)
@@ -65,7 +69,10 @@ def _find_parent() -> Path:
 
 
 def _remove(folder: Path) -> None:
-    """Remove a folder, and its lock file last; if a process still writes to the folder, the next sweep removes it."""
+    """Remove everything in a folder, then the lock file and the folder.
+
+    If a process still writes into the folder, the folder and its lock file stay, and a later `sweep` removes both.
+    """
     with suppress(OSError):
         for entry in folder.iterdir():
             if entry.is_dir() and not entry.is_symlink():

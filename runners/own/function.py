@@ -22,7 +22,7 @@ from runners.sandbox.workers import Worker, WorkerDied, WorkerPool, wall_seconds
 
 
 def opened(name: str, folder: Path, allowed: Collection[str]) -> FunctionCode:
-    """Read the code of a function, and check that it is the code which the user allowed for this run.
+    """Read the code of a function of the user, check that the user allowed it for this run, and return it.
 
     Args:
         name: Name as the spec spells it, `FILE.py:FUNCTION` or `MODULE:FUNCTION`.
@@ -45,13 +45,15 @@ def opened(name: str, folder: Path, allowed: Collection[str]) -> FunctionCode:
 
 
 def source_problem(code: FunctionCode, role: str) -> Diagnostic | None:
-    """Return E0743 if a file does not parse, lacks the function, or the function takes other parameters, else None.
+    """Return E0743 if a file does not parse, or does not define the function with the parameter of its role, else None.
 
-    The code of a package is not checked, since its functions are known only after importing it.
+    The function must be at the top level, not `async`, and callable with its first argument alone. The code of a package
+    is not checked, since its functions are known only after importing it.
 
     Args:
         code: The code.
-        role: Role of the function, a key of `ROWS`, which decides its parameter.
+        role: What the function does in the spec: `verifier`, `reward`, `task`, `advantage` or `loss`. The role decides the
+            name of the parameter, for a single row or for a list of rows, in `ROWS`.
     """
     if code.module:
         return None
@@ -120,7 +122,7 @@ def problem_at(
 
 
 def _unusable(where: str, why: str, signature: str) -> Diagnostic:
-    """Return E0743 for a function that cannot be used, with its place, the reason, and the signature to write."""
+    """Return E0743 for a function that cannot be used, with its file and line, the reason, and the signature to write."""
     return error(
         "E0743", f"Python that the spec names cannot be used: {why}", where=where, help=f"write {signature}"
     )
@@ -137,12 +139,12 @@ _HALVES = re.compile("[\ud800-\udfff]")
 
 @dataclass(frozen=True, slots=True)
 class FailedRow:
-    """The failure of a row, if the function is called for single rows."""
+    """The failure of a function on a single row; a failure on a list of rows ends the call with an error instead."""
 
     status: Literal["timeout", "failed"]
     """Kind of the failure."""
     problem: Problem
-    """The error, which would end a call for a list of rows."""
+    """The error."""
 
     @property
     def why(self) -> str:
@@ -153,8 +155,9 @@ class FailedRow:
 
 
 class UserFunction:
-    """A function of the user for a role, which is called on batches of rows in sandboxed processes.
+    """A function of the user, which is called on batches of rows in sandboxed processes.
 
+    Its role says what it does in the spec, such as `reward`. A row has the fields of an answer, a response or a group.
     Processes start with the first call, and end with this object or its process. A function that takes a single row has a
     forked process for each row.
     """
@@ -179,7 +182,7 @@ class UserFunction:
             seconds: Processor seconds for a batch, or for a row of a function that takes a single row.
             memory_mib: Address space of a process in MiB.
             workers: Number of processes at most.
-            confined: Whether the sandbox is required; otherwise the function also runs where no sandbox works.
+            confined: Whether the sandbox is required. Otherwise the function runs unconfined if the sandbox does not work.
         """
         self.code, self.batch, self.seconds, self.memory_mib = code, batch, seconds, memory_mib
         self._role = role
@@ -207,7 +210,9 @@ class UserFunction:
         )
 
     def call(self, rows: Sequence[Mapping[str, Any]]) -> list[float | FailedRow]:
-        """Return the function's number for each row, or the failure of a row if the function takes a single row.
+        """Return the function's number for each row, or the failure of the row.
+
+        Only a function that takes a single row can fail for one row and continue with others.
 
         Args:
             rows: Fields of each answer or response.
@@ -246,7 +251,7 @@ class UserFunction:
 
         Args:
             seed: Seed of the data set.
-            draws: Numbers of the questions, each of which seeds a random generator together with `seed`.
+            draws: Numbers of the questions. A question's random generator is seeded with `seed` and its number.
 
         Returns:
             Fields of each question; `meta` is JSON text, or empty.
@@ -289,7 +294,7 @@ class UserFunction:
         return [value for batch_values in values for value in batch_values]
 
     def _refuse_dead(self, death: WorkerDied) -> list[Any]:
-        """Raise E0744 for a batch whose process ended or took too long."""
+        """Raise E0744 for a batch whose process ended, or took too long (`death.late`)."""
         raise self._explain_timeout(self.batch) if death.late else self._explain_end(self.batch)
 
     def close(self) -> None:
@@ -301,7 +306,12 @@ class UserFunction:
         return self._pool.pids()
 
     def _read_value(self, reply: Mapping[str, Any], is_valid: Callable[[object], bool]) -> Any:
-        """Return the value of a reply to a single row, or a `FailedRow`."""
+        """Return the value of a reply to a single row, or a `FailedRow` if the reply has no valid value.
+
+        Args:
+            reply: Reply of the process, whose forms `worker.py` describes.
+            is_valid: Function from a value to whether it has the form of the role.
+        """
         try:
             return self._read_values(reply, 1, is_valid)[0]
         except Problem as fault:
@@ -354,7 +364,12 @@ class UserFunction:
         )
 
     def _advice(self, reply: Mapping[str, Any]) -> str:
-        """Return advice for an exception of the function, by the flags `confined` and `missing` of a reply."""
+        """Return advice for an exception of the function.
+
+        Args:
+            reply: Reply of the process. It has `confined` if the sandbox forbade what the code did, and `missing` with
+                the name of a package that could not be imported.
+        """
         if reply.get("confined"):
             return "it may only compute and read installed packages: no files, processes, threads or network"
         if "missing" in reply:
@@ -383,7 +398,7 @@ class UserFunction:
         )
 
     def _explain_end(self, count: int, code: int | None = None) -> Problem:
-        """Return E0744 for a process that ended: by the code itself, or for lack of memory.
+        """Return E0744 for a process that ended unexpectedly: the code ended it, or it had too little memory.
 
         Args:
             count: Number of rows in the batch.
@@ -405,7 +420,7 @@ class UserFunction:
 def open_function(
     chosen: Python, role: str, folder: Path, resources: Resources, workers: int = 2
 ) -> UserFunction:
-    """Return the function that a spec names for a role, with its limits.
+    """Return the user's function that a spec names for a role, such as `reward`, ready to be called within its limits.
 
     Args:
         chosen: Setting `python(…)` of the spec, with the function's name and limits.

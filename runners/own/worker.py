@@ -80,7 +80,11 @@ def packages_of(source: str) -> list[str]:
 
 
 def packages_before(request: dict[str, Any]) -> list[str]:
-    """Return the names of the modules to import before the process forks, for the function of the first line of input."""
+    """Return the names of the modules to import before the process forks: the function's module, or its file's imports.
+
+    Args:
+        request: First line of input, which names the function.
+    """
     return [request["module"]] if request["module"] else packages_of(request["source"])
 
 
@@ -132,7 +136,16 @@ def call(request: dict[str, Any], rows: list[dict[str, Any]]) -> list[Any]:
 
 
 def list_of(values: Any, count: int, noun: str) -> list[Any]:
-    """Return what a function returned as a list of `count` values, else raise UserCodeError; `noun` names the rows."""
+    """Return the values that a function returned as a list.
+
+    Args:
+        values: What the function returned.
+        count: Number of values that it should have returned.
+        noun: Plural noun for what the values are for, such as `answers`, for messages.
+
+    Raises:
+        UserCodeError: the values are no list or array of `count` values.
+    """
     if not _is_ordered(values):
         raise UserCodeError(f"it gave {_shown(values)} instead of a list of {count} values")
     entries = list(values)
@@ -142,7 +155,10 @@ def list_of(values: Any, count: int, noun: str) -> list[Any]:
 
 
 def _is_ordered(values: Any) -> bool:
-    """Return whether values are a list or array: not a set, which has no order, nor an array without dimensions."""
+    """Return whether values have an order and a length, as a list or an array with dimensions has.
+
+    Texts, dictionaries and sets do not count.
+    """
     ordered = hasattr(values, "__len__") and getattr(values, "ndim", 1) > 0
     return ordered and not isinstance(values, (str, bytes, dict, set, frozenset))
 
@@ -165,7 +181,13 @@ def advantages_of(values: Any, rewards: list[list[float]]) -> list[list[float]]:
 
 
 def takes_one(request: dict[str, Any]) -> bytes:
-    """Return `b"one"` if the function's parameter is a single answer or response, else `b""`; the function is not called."""
+    """Return `b"one"` if the function takes a single answer or response, else `b""`, by the name of its parameter.
+
+    The user's file runs, but the function is not called. Only verifiers and rewards can take a single row.
+
+    Args:
+        request: First line of input, which names the function and its role.
+    """
     if request["role"] not in ("verifier", "reward"):
         return b""
     sys.stdout = sys.stderr = _Sink()
@@ -182,7 +204,8 @@ def settle(sandbox: Sandbox, request: dict[str, Any], rows: list[dict[str, Any]]
         rows: Fields of each row.
 
     Returns:
-        A record with a `status`, as the module's docstring describes; the user's code may have written any record.
+        A record with a `status`, as the module's docstring describes. The fork runs the user's code, which may send any
+        record: the parent must check it.
     """
     for _ in range(2):
         reply = sandbox.call(lambda: reply_for(request, rows), request["seconds"])
@@ -200,7 +223,11 @@ def settle(sandbox: Sandbox, request: dict[str, Any], rows: list[dict[str, Any]]
 
 
 def question_of(value: object) -> dict[str, Any]:
-    """Return the fields of a `Question` that a task's function returned, with `meta` as JSON, else raise UserCodeError."""
+    """Return the fields of a question that a task's function returned, with its `meta` as JSON text, empty without `meta`.
+
+    Raises:
+        UserCodeError: the value is no `Question`, or a field has another form.
+    """
     if not isinstance(value, Question):
         raise UserCodeError(
             f"it gave {_shown(value)}, which is {_article(type(value).__name__)} and no `Question`"
@@ -221,7 +248,7 @@ def question_of(value: object) -> dict[str, Any]:
 
 
 def number_of(value: object, role: str, row: dict[str, Any]) -> float | bool:
-    """Return what a function returned for a row as a finite number, or for a verifier as a truth value.
+    """Return the value that a function returned for a row as a finite number, or for a verifier as a truth value.
 
     Args:
         value: A number, or an array of numpy or torch with a single number.
@@ -290,9 +317,10 @@ def reply_for(request: dict[str, Any], rows: list[dict[str, Any]]) -> bytes:
 
 
 def error_of(failure: BaseException, request: dict[str, Any]) -> dict[str, Any]:
-    """Return an exception of the user's code as a reply: its message, and the line of the user's file that it came from.
+    """Return an exception of the user's code as a reply with its message.
 
-    The reply has `confined` if the sandbox forbids what the code did, and `missing` with the name of a missing package.
+    The reply has `line` and `inside` for the last line of the user's code on the exception's traceback. It has `confined`
+    if the sandbox forbids what the code did, and `missing` with the name of a package that could not be imported.
 
     Args:
         failure: The exception.
@@ -327,7 +355,7 @@ def error_of(failure: BaseException, request: dict[str, Any]) -> dict[str, Any]:
 
 
 def place_in(request: dict[str, Any], file: str, line: int) -> dict[str, Any]:
-    """Return the fields `line` and `inside` of a reply for a line of code.
+    """Return the fields `line` and `inside` of a reply, which tell where in the user's code an error is.
 
     Args:
         request: First line of input, which names the user's file and the folder of its package.
@@ -335,8 +363,8 @@ def place_in(request: dict[str, Any], file: str, line: int) -> dict[str, Any]:
         line: Number of the line.
 
     Returns:
-        The number of the line, and the file relative to the package, which is empty for the user's file itself; no
-        fields for a file outside the package.
+        `line`, the number of the line, and `inside`, the file relative to the package's folder, which is empty for the
+        user's file itself. No fields for another file outside the package.
     """
     if file == request["file"]:
         return {"line": line, "inside": ""}
@@ -349,7 +377,11 @@ def main() -> None:
     requests = lines(os.getppid())
 
     def prepare(tell: Tell) -> Callable[[], None]:
-        """Enter the sandbox, and return the function that replies to batches by `tell`."""
+        """Enter the sandbox, import the packages of the user's file, and return the function that replies to batches.
+
+        Args:
+            tell: Function that sends a reply to the parent.
+        """
         request = json.loads(next(requests, b"{}"))
         confined = confinable(request["must"])
         limit_memory(int(request["memory_mib"]))

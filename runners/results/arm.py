@@ -19,7 +19,11 @@ KEYS = ("benchmark", "question", "sample")
 
 
 def results(job: Job) -> None:
-    """Write the files that an evaluation writes, from a table of imported responses.
+    """Write the files of an evaluation from a table of imported responses, without generating a response.
+
+    If the table has forced answers (kind `J`) and the suite forces answers, the table's verdicts at the budgets of the
+    suite's grid are written. Otherwise the verdict on the response counts at each budget; if the suite forces answers, a
+    response longer than the budget counts as wrong there.
 
     Args:
         job: A `results` task: its table, suite and output folder.
@@ -60,9 +64,10 @@ def _cast(schema: Mapping[str, Any]) -> list[pl.Expr]:
 
 
 def check_arms(study: Study, folder: Path) -> Iterator[tuple[str, Diagnostic]]:
-    """Yield mistakes in a study's imported results, each with the name of its arm.
+    """Yield mistakes in the tables of imported results of a study, each with the name of the arm.
 
-    If all tables fit their suites, E0435 says that some arms have forced answers and others have not.
+    If no table has a mistake, arms with a forcing text are compared. E0435 is yielded if a table lacks forced answers
+    (kind `ended`) while another arm has them, or while the study computes REG, which needs them.
 
     Args:
         study: The study.
@@ -106,7 +111,7 @@ def check_arms(study: Study, folder: Path) -> Iterator[tuple[str, Diagnostic]]:
 
 
 def open_table(path: Path) -> Responses:
-    """Open a file as a table of responses.
+    """Open a file as a table of responses, and return the table.
 
     Raises:
         Problem: E0438 if the file is missing or no table of responses, or a mistake in the table.
@@ -130,10 +135,10 @@ def kind_of(responses: Responses, model: str, suite: Mapping[str, Any], with_tex
         responses: The table.
         model: Name of the model in the table.
         suite: Benchmarks, grid of budgets in tokens, and whether answers are forced.
-        with_texts: Whether the run will force answers from the texts of the responses.
+        with_texts: Whether the run will force answers from the texts of the responses; the kind is then `J`.
 
     Returns:
-        `J` with forced answers, or `ended`.
+        `J` if answers are forced at budgets, or `ended` if only responses that ended count.
 
     Raises:
         Problem: E0438 if the responses do not fit the suite.

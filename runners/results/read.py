@@ -25,7 +25,7 @@ from runners.sandbox.untrusted import Undecodable, decoded, shown
 
 @dataclass(frozen=True, slots=True)
 class ResultForm:
-    """A form of result files, by which rows are recognised and read; `find` explains paths."""
+    """A form of result files: the fields by which a row is recognised, and the paths of its values, as `find` reads them."""
 
     name: str
     """Name of the tool that writes it."""
@@ -128,7 +128,10 @@ _STEM = re.compile(
 
 
 def form_of(row: Mapping[str, Any]) -> ResultForm | None:
-    """Return the first form whose paths a row has, or None; the value of `correct` may be None in the form `plain`."""
+    """Return the first form in `FORMS` of which a row has all paths in `has`, with a value at each.
+
+    Otherwise the form is `PLAIN` if the row has the field `correct` with no value, else None.
+    """
     fitting = (form for form in FORMS if all(find(row, path) is not None for path in form.has))
     return next(fitting, PLAIN if set(PLAIN.has) <= row.keys() else None)
 
@@ -144,12 +147,12 @@ def find(row: Any, path: str) -> Any:
 
     Args:
         row: The row, or a value in it.
-        path: Names and indices separated by points: `choices.0.text`. `#PATH` is a digest of the value, `A - B` a
-            difference of two integers, `A|B` the first value that exists, and `*` the only entry of a record. `[]` at the
-            end has no effect here.
+        path: Names and indices separated by points: `choices.0.text`. `#PATH` is a digest of the value at PATH, `A - B`
+            the difference of two integers, and `A|B` the first value that exists. The name `*` is the only entry of a
+            record that has a value. A path may end in `[]`, which marks lists for the import and has no effect here.
 
     Raises:
-        LookupError: `*` could be several entries.
+        LookupError: a record has several entries that `*` could mean.
     """
     if path.startswith("#"):
         text = find(row, path[1:])
@@ -165,7 +168,10 @@ def find(row: Any, path: str) -> Any:
 
 
 def _follow_path(value: Any, path: str) -> Any:
-    """Return the value at a path of names and indices, or None; the name `{PATH}` is the value at another path."""
+    """Return the value at a path of names and indices, or None if there is no such value.
+
+    The name `{PATH}` stands for the text of the value at another path of the same row.
+    """
     row = value
     for step in re.findall(r"\{[^}]*\}|[^.]+", path):
         name = str(find(row, step[1:-1])) if step.startswith("{") else step
@@ -233,7 +239,7 @@ def read_rows(path: Path) -> Iterator[Row]:
 
 
 def unreadable(where: object, why: str, advice: str) -> Problem:
-    """Return E0436, by which an import ends without importing anything.
+    """Return E0436, the error with which an import ends and writes no table.
 
     Args:
         where: File or row with the mistake.
@@ -308,7 +314,12 @@ def _read_json(path: Path) -> Iterator[Row]:
 
 
 def _find_rows(value: Any) -> Iterator[tuple[Any, list[Any]]]:
-    """Yield (other fields of the document, list of rows) of a JSON document; a record without such a list is a row."""
+    """Yield (header, list of rows) of a JSON document, at most once.
+
+    A list is the list of rows, without a header. In a record, the rows are the list at the path that a form names
+    (`ResultForm.rows`), and the other fields are the header. A record without such a list is a row itself, except that
+    a record whose field `results` is a record (a summary) yields nothing.
+    """
     if isinstance(value, list):
         yield None, value
         return
@@ -333,9 +344,10 @@ def _read_archive(path: Path) -> Iterator[Row]:
 
 
 def _read_member(archive: zipfile.ZipFile, name: str) -> bytes:
-    """Return a member of an archive, at most its first `LONGEST_ROW + 1` bytes, whatever length its header says.
+    """Return the unpacked bytes of a member of an archive, at most the first `LONGEST_ROW + 1`.
 
-    `zipfile` cannot read zstd, which inspect writes, before Python 3.14.
+    The length in the member's header is not trusted. Members that are packed with zstd, as inspect writes them, are read
+    here, because `zipfile` cannot read them before Python 3.14.
 
     Args:
         archive: The archive.

@@ -56,6 +56,8 @@ _WORDS = ("text", "response", "answer")
 def import_results(order: ResultFiles) -> tuple[ImportCounts, ...]:
     """Write the responses in result files as a table, completely or not at all.
 
+    Tokens are counted and answers graded where the files lack them.
+
     Args:
         order: Files with the names of their models, the table's path, and options of the import.
 
@@ -84,7 +86,9 @@ def import_results(order: ResultFiles) -> tuple[ImportCounts, ...]:
 
 
 def _write_parts(order: ResultFiles, folder: Path) -> list[Path]:
-    """Write all responses into Parquet files of bounded size, with tokens counted and answers graded.
+    """Write all responses into Parquet files of bounded size, so that memory is bounded as well.
+
+    Missing tokens are counted and answers without a verdict graded. Without any response a single empty file is written.
 
     Args:
         order: The import.
@@ -101,7 +105,7 @@ def _write_parts(order: ResultFiles, folder: Path) -> list[Path]:
     size = 0
 
     def write() -> None:
-        """Complete the responses in memory, and write them into a new file."""
+        """Count tokens and grade answers of the responses in `batch`, write them into a new file, and empty `batch`."""
         _count_tokens(batch, tokenizer, order.thinks)
         _grade_ungraded(batch, verifier)
         _settle_ended(batch)
@@ -128,11 +132,14 @@ def _write_parts(order: ResultFiles, folder: Path) -> list[Path]:
 
 
 def _read_responses(order: ResultFiles, sample_counts: Counter[tuple[Any, ...]]) -> Iterator[dict[str, Any]]:
-    """Yield the responses of all files, each with model, benchmark and sample; for lm-eval, only those of the first filter.
+    """Yield the responses of all files, each with model, benchmark and the number of its sample.
+
+    lm-eval writes a row for each filter, a way to extract the answer; only rows of a file's first filter are read.
 
     Args:
         order: The import.
-        sample_counts: Number of samples so far of each question, by the key columns; it numbers samples without a number.
+        sample_counts: Number of responses so far to each question that had no sample number, by (model, seed, benchmark,
+            question). Such a response gets this number, which is then increased.
     """
     for path, model in order.files:
         form: ResultForm | None = None
@@ -159,7 +166,7 @@ def _read_responses(order: ResultFiles, sample_counts: Counter[tuple[Any, ...]])
 
 
 def _find_form(row: Mapping[str, Any], where: str, order: ResultFiles) -> ResultForm:
-    """Return the form of a result file by its first row, with the columns that options name.
+    """Return the form of a result file by its first row, with the paths of `--column` in place of the form's own.
 
     Args:
         row: The first row.
@@ -211,6 +218,9 @@ def _unroll(
     form: ResultForm, row: Mapping[str, Any], where: str, order: ResultFiles
 ) -> Iterator[dict[str, Any]]:
     """Yield the responses of a row: one for each entry of its lists, or a single response without lists.
+
+    Verdicts on forced answers are in fields such as `correct@512`. If a row has several responses and a single score, the
+    responses have no verdict, since the score may belong to any of them.
 
     Args:
         form: Form of the file.
@@ -264,7 +274,7 @@ def _entry(value: Any, index: int) -> Any:
 def _make_response(
     values: Mapping[str, Any], cuts: Mapping[int, Any], row: Mapping[str, Any], where: str, order: ResultFiles
 ) -> dict[str, Any]:
-    """Return a response in the columns of `SCHEMA`.
+    """Return a response in the columns of `SCHEMA`, with values of the right types; missing values are None.
 
     Args:
         values: Values by column, as found in the row.
@@ -319,7 +329,9 @@ def _verdict_of(value: Any) -> Any:
 
 
 def _to_text(value: Any, row: Mapping[str, Any]) -> str | None:
-    """Return a value of a row as text: of a message, its parts with the reasoning first; of None, None.
+    """Return a value of a row as text; None for None.
+
+    The entries of a list are joined. Of a record, such as a message, the reasoning comes first and the text follows.
 
     Args:
         value: A text, number, list of parts, or record with `reasoning`, `text` or `content`.
@@ -413,9 +425,9 @@ def _open_tokenizer(name: str) -> Any:
 
 
 def _count_tokens(batch: Sequence[dict[str, Any]], tokenizer: Any, thinks: bool) -> None:
-    """Count the tokens of responses without a number of tokens, from their texts.
+    """Count the tokens of the texts of responses that have no number of tokens.
 
-    A stop token is added, except to a response that was cut off.
+    One is added for the stop token, except for a response that was cut off. Responses without a text stay uncounted.
 
     Args:
         batch: Responses in the columns of `SCHEMA`, which are changed.
@@ -423,7 +435,7 @@ def _count_tokens(batch: Sequence[dict[str, Any]], tokenizer: Any, thinks: bool)
         thinks: Whether the model thinks, so that texts must have the end of its thinking.
 
     Raises:
-        Problem: E0436 if no text has the end of thinking, which seems to have been removed from the logs.
+        Problem: E0436 if the model thinks and no text has the end of thinking: the logs then seem to lack the thinking.
     """
     uncounted = [row for row in batch if row["tokens"] is None and row["response"] is not None]
     if tokenizer is None or not uncounted:
@@ -449,7 +461,14 @@ def _count_tokens(batch: Sequence[dict[str, Any]], tokenizer: Any, thinks: bool)
 
 
 def _settle_ended(batch: Sequence[dict[str, Any]]) -> None:
-    """Set the verdict at every budget from a response's end on to the verdict on the response, as `J` is defined."""
+    """Set the verdict at each budget that a response does not exceed to the verdict on the whole response.
+
+    This is how the curve J is defined: at such a budget nothing of the response is cut.
+
+    Args:
+        batch: Responses in the columns of `SCHEMA`, whose cuts in `at` are changed. Responses without a number of tokens
+            or a verdict stay unchanged.
+    """
     for row in batch:
         if row["tokens"] is not None and row["correct"] is not None:
             for cut in row["at"] or ():
@@ -458,7 +477,9 @@ def _settle_ended(batch: Sequence[dict[str, Any]]) -> None:
 
 
 def _grade_ungraded(batch: Sequence[dict[str, Any]], verifier: Verifier) -> None:
-    """Grade responses without a score as mathematics, by the last boxed answer in their text.
+    """Grade responses without a verdict as mathematics, by the last boxed answer in their text.
+
+    Responses without a text or a reference answer stay without a verdict.
 
     Args:
         batch: Responses in the columns of `SCHEMA`, which are changed.
@@ -471,7 +492,7 @@ def _grade_ungraded(batch: Sequence[dict[str, Any]], verifier: Verifier) -> None
 
 
 def _keep_common(frame: pl.LazyFrame) -> pl.LazyFrame:
-    """Return the rows of a table whose questions all models have answered."""
+    """Return the rows of the questions to which every model in the table has a response."""
     models = frame.select(pl.col("model").n_unique()).collect().item()
     shared = frame.group_by("benchmark", "question").agg(pl.col("model").n_unique() == models)
     return frame.join(
@@ -480,7 +501,7 @@ def _keep_common(frame: pl.LazyFrame) -> pl.LazyFrame:
 
 
 def _check_table(frame: pl.LazyFrame) -> tuple[ImportCounts, ...]:
-    """Check that all responses in a table are complete and unique, and return counts for each model.
+    """Check that all responses in a table are complete and unique, and return counts for each model, sorted by name.
 
     Raises:
         Problem: E0436 for a response without tokens or verdict, a repeated sample, or wrong budgets of forced answers.
