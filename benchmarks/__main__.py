@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.tables import markdown
+from reodsl.numbers.shares import in_percent
 from reodsl.price.machine import processor
 
 HERE = Path(__file__).resolve().parent
@@ -58,7 +59,7 @@ def text(results: dict[str, Any]) -> str:
     rows += [
         (
             f"share of the core's products in {phase}, {name}",
-            f"{row[f'{phase}_share']:.0%}",
+            f"{in_percent(row[f'{phase}_share'])}%",
             f"of {results['products']['peak']} GFLOP/s, the best product of 1024 x 1024 x 1024",
         )
         for name, row in results["step"].items()

@@ -59,7 +59,7 @@ DATA: dict[str, tuple[str, str | bytes, str, str, tuple[str, ...]]] = {
         b"PAR1" + b"\0" * 40 + b"PAR1",
         "E0706",
         "d.parquet",
-        ("check that it is whole",),
+        ("check that the file is complete",),
     ),
     "a ragged row": ("d.csv", "question,answer\na,b,c\n", "E0706", "d.csv, line 2", ("3 fields",)),
     "lists": (

@@ -95,7 +95,7 @@ def test_what_a_frozen_model_runs_is_counted_with_the_trained_ones_and_forgotten
         learner,
     )
     frozen.throughput.add([3], 1, False)
-    assert learner.throughput.runs == [(3, 1)]
+    assert learner.throughput.runs == [(3, 1, False)]
     assert learner.throughput.empty(1.0, None, 1, None) == {}
     assert frozen.throughput.runs == []
 

@@ -458,7 +458,7 @@ def check_unit(
         hint, edits = _suggest_units(body, (a, a_span), (b, b_span))
         body.ctx.fail(
             "E0302",
-            f"{subject} wants equal units",
+            f"{subject} needs equal units",
             a_span,
             describe_unit(a.unit),
             labels=[Label(b_span, describe_unit(b.unit))],

@@ -25,7 +25,7 @@ from reodsl.graph.job import Resources
 from reodsl.price.machine import USABLE
 from runners.engine.open import open_engine
 from runners.engine.protocol import Generation, Request, TokenSampling
-from runners.engine.sglang import kernels, server, settings
+from runners.engine.sglang import server, settings
 from runners.engine.sglang.engine import _assign_servers
 from runners.engine.sglang.hosts import ServerCache, colocated_settings
 from runners.engine.sglang.messages import Draft, drawing, forced_message
@@ -94,7 +94,7 @@ def test_servers_compile_with_the_toolkit_of_their_packages_whatever_the_node_ha
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     python = python_with(tmp_path, "sglang")
-    assert kernels.toolkit(python) == {}
+    assert settings.toolkit(python) == {}
     home = python.parent.parent / "lib/python3.11/site-packages/nvidia/cu13"
     for file in ("bin/nvcc", "lib/libcudart.so.13"):
         (home / file).parent.mkdir(parents=True)
@@ -102,13 +102,13 @@ def test_servers_compile_with_the_toolkit_of_their_packages_whatever_the_node_ha
     # SGLang calls `ninja` by its name, and the packages bring one beside their Python.
     monkeypatch.setenv("PATH", "/usr/bin")
     found = {"CUDA_HOME": str(home), "CUDA_PATH": str(home), "PATH": f"{python.parent}:/usr/bin"}
-    assert kernels.toolkit(python) == found
+    assert settings.toolkit(python) == found
     link = home / "lib64" / "libcudart.so"
     assert link.resolve() == home / "lib" / "libcudart.so.13"
     # A second server finds it, and packages that are read-only already have it.
     with monkeypatch.context() as read_only:
         read_only.setattr(Path, "mkdir", read_only_disk)
-        assert kernels.toolkit(python) == found
+        assert settings.toolkit(python) == found
 
 
 def test_trainers_and_servers_set_nccl_alike(monkeypatch: pytest.MonkeyPatch) -> None:
