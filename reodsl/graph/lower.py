@@ -51,16 +51,19 @@ def depends_on_seed(start: Start) -> bool:
 
 
 class _Lowering:
-    """A pass over a study that adds tasks after their inputs, so that their order is an order to run them in.
+    """A pass over a study that adds each task after its inputs, which makes the order of tasks an order to run them.
 
-    Methods such as `train` and `evaluate` add a task and its inputs, and return the id of the task.
+    Methods such as `train` and `evaluate` add a task and its inputs, and return the id of the task. The `inputs` of
+    a task are the ids of the tasks whose results it reads, each by a role: the name of its use, such as `data`.
     """
 
     def __init__(self, study: Study) -> None:
         """Start with no tasks.
 
-        `by_identity` has the id of the task with an identity, `identities` the identity of each task, `done` the
-        id of each piece of work that was added, and `open` the names whose inputs are being added.
+        The identity of a task is a digest of its kind, settings and inputs. `identities` has the identity of each
+        task by id, and `by_identity` the reverse. `done` has the id of each training, evaluation and the like that
+        was added, by a key of its arguments. `open` has the names of the frontiers and experiments whose inputs
+        are being added, to find circles.
         """
         self.study = study
         self.arms = {arm.name: arm for arm in study.arms}
@@ -99,13 +102,13 @@ class _Lowering:
         cluster: Cluster | None = None,
         origins: Mapping[str, Origin | None] = {},
     ) -> str:
-        """Add a task, unless an equal task was added before, and return the id of the new or the equal task.
+        """Add a task and return its id; if an equal task was added before, only return the id of that task.
 
         Args:
             name: The start of the id, such as `vanilla.train`.
             kind: The kind of work.
             work: The values of the spec that the task needs.
-            inputs: The id of the task that fills each role.
+            inputs: The ids of the tasks whose results the task reads, by role.
             arm: The name of the arm or experiment that needs the task first.
             seed: The run's seed, if the result depends on it.
             cluster: The cluster of the task; None for the study's.
@@ -177,6 +180,9 @@ class _Lowering:
     def selected(self, experiment: Experiment, stage: Stage, selected: PoolPicks, seed: int) -> str:
         """Add a selection from a pool, and the sampling of the pool's responses once per wording.
 
+        The sampled responses are the inputs `pool:INDEX` of the selection. A selection of questions (with `keep`)
+        also reads the questions. If the pool's checkpoint is the same for all seeds, so are the tasks.
+
         Args:
             experiment: The experiment whose stage trains on the selection.
             stage: The stage.
@@ -215,10 +221,12 @@ class _Lowering:
     ) -> str:
         """Add the task that finds a reward's budgets from a frontier or from rollouts of other arms.
 
+        Budgets are the positions, in tokens, at which a reward divides responses; the code calls them `split`.
+
         Args:
             experiment: The experiment whose reward has the budgets.
             stage: The stage of the experiment.
-            split: How budgets are found.
+            split: The rule by which budgets are found: on a frontier, or for each question from rollouts.
             data: The id of the task with the stage's questions.
             seed: The run's seed.
 
@@ -240,7 +248,12 @@ class _Lowering:
         return self.add(f"{experiment.name}.budgets", "budgets", work, inputs, experiment.name, task_seed)
 
     def evaluate(self, arm: Arm, seed: int) -> str:
-        """Add the evaluation of an arm, or the reading of its imported results, and return the id of the task."""
+        """Add the evaluation of an arm, or the reading of its imported results, and return the id of the task.
+
+        There are three kinds of arm. A checkpoint is evaluated. Imported results (`FromResults`) are only read. If
+        imported results name a checkpoint (`at`), then that checkpoint is evaluated, and forces answers after cuts
+        of the imported responses.
+        """
         key = ("evaluate", arm.name, seed)
         if key not in self.done:
             source, suite = arm.checkpoint, arm.suite
@@ -275,7 +288,9 @@ class _Lowering:
         return {f"data:{benchmark.name}": self.data(benchmark.data) for benchmark in suite.benchmarks}
 
     def _add_references(self, suite: Suite, arm: Arm, seed: int) -> dict[str, str]:
-        """Add the sampling of a suite's reference model on each benchmark, which the arms of the suite share.
+        """Add the sampling of a suite's reference model on each benchmark.
+
+        The reference model's responses choose the wordings of questions. All arms of the suite share these tasks.
 
         Args:
             suite: The suite.
@@ -317,7 +332,8 @@ class _Lowering:
     def score(self, score: Score) -> str:
         """Add the score over the evaluations of all seeds, and return the id of its task.
 
-        The frontier of the first seed is an input, from which the score reads the frontier's arms.
+        The frontier task of the first seed is also an input. Its result tells which arms the frontier has, or has the
+        curves of a published frontier.
         """
         first = self.study.seeds[0]
         inputs = {"frontier": self.frontier(score.frontier, first), **self._add_arms(score.relative_to)}
@@ -345,8 +361,12 @@ class _Lowering:
     def _add_arms(self, baseline: str | None) -> dict[str, str]:
         """Add the evaluations of all arms with all seeds, and return the ids of their tasks by role.
 
-        The role `relative_to` is the evaluation of the arm named `baseline` with the first seed. It identifies
-        the baseline by its result, so that renaming the arm changes nothing.
+        The role of an evaluation is `arm:NAME@SEED`, or `arm:NAME` if it is the same for all seeds. If there is a
+        baseline, its evaluation with the first seed also has the role `relative_to`. The baseline is thus identified
+        by its result and not by its name, and renaming the arm changes no result.
+
+        Args:
+            baseline: The name of the arm that differences are relative to; None without a baseline.
         """
         inputs: dict[str, str] = {}
         for seed in self.study.seeds:
@@ -357,7 +377,10 @@ class _Lowering:
         return inputs
 
     def _reference(self, inputs: dict[str, str], experiment: Experiment, index: int, seed: int) -> None:
-        """Add the sampling of the reference model if a stage has `reference_samples`, as the input `reference`.
+        """Add the sampling of the reference model as the input `reference` of a stage's training.
+
+        Nothing is added if the stage has no `reference_samples`. If the stage cannot use all questions, the reference
+        model answers only the questions that the stage draws, and the samples depend on the run's seed.
 
         Args:
             inputs: The inputs of the stage's training, which are added to.
@@ -418,11 +441,11 @@ class _Lowering:
                 self._role(inputs, f"budgets:{arm.name}", budgets)
 
     def _role(self, inputs: dict[str, str], role: str, task_id: str) -> None:
-        """Add a task to `inputs`, as `ROLE@SEED` if its result depends on a seed.
+        """Add a task to `inputs` under a role, to which `@SEED` is appended if the task's result depends on a seed.
 
         Args:
             inputs: The inputs, which are added to.
-            role: The role of the task, without its seed.
+            role: The name of the task's use, such as `evaluate:vanilla`, without its seed.
             task_id: The id of the task.
         """
         seed = self.tasks[task_id].seed
@@ -436,8 +459,10 @@ class _Lowering:
     def _enter(self, name: str) -> None:
         """Note that the inputs of an experiment's budgets or of a frontier are being added.
 
+        The caller removes the note when all inputs are added.
+
         Raises:
-            Problem: E0209 if they are being added already, so that the result would need itself.
+            Problem: E0209 if this name was noted and not removed: the result would need itself.
         """
         if name in self.open:
             circle = " -> ".join([*self.open[self.open.index(name) :], name])
@@ -450,7 +475,10 @@ class _Lowering:
 
 
 def split_of(stage: Stage) -> object | None:
-    """Return the splits (token budgets) of the stage's reward, or None if it has no splits."""
+    """Return the splits of a stage's reward: the positions, in tokens, at which responses are divided.
+
+    The result is None if the reward has no splits, or if the stage is not PPO and so has no reward.
+    """
     reward = stage.method.reward if isinstance(stage.method, Ppo) else None
     return reward.splits if reward is not None else None
 
@@ -468,9 +496,9 @@ def _name_stage(experiment: Experiment, kind: str, index: int) -> str:
 
 
 def _limit_questions(stage: Stage, method: Ppo, index: int, seed: int, seeds: int) -> dict[str, int] | None:
-    """Return how a stage draws questions, if its steps cannot use all questions of the data.
+    """Return the arguments that reproduce which questions a stage draws, if it cannot use all questions of its data.
 
-    The reference model then needs to answer only the questions that are drawn.
+    The reference model then answers only these questions.
 
     Args:
         stage: The stage.
@@ -480,8 +508,9 @@ def _limit_questions(stage: Stage, method: Ppo, index: int, seed: int, seeds: in
         seeds: How many seeds share the samples of the reference model.
 
     Returns:
-        The arguments of `runners.data.draws.questions_seen`; None if all questions may be used, or if the draws
-        are not known: with a lag, a monitor set, budgets of questions, or a selection.
+        The arguments of `runners.data.draws.questions_seen`. None if the draws over all seeds are at least as many as
+        the questions. None also if the draws are not known in advance: with a lag, a monitor set, a budget for each
+        question, or a selection.
     """
     draws = stage.steps * (1 + method.resample)  # in each draw, `batch.prompts` questions
     counts: list[int | None] = [getattr(source, "count", None) for source in stage.data.sources]

@@ -42,7 +42,9 @@ def model_work(model: Model, seed: int) -> Work:
 def data_work(data: Data) -> Work:
     """Return the work `{"data"}` of making the questions of a data set.
 
-    Settings of grading are replaced by defaults, except those by which reference answers in files are read.
+    How answers are graded does not change the questions, so these settings are replaced by defaults. The exception
+    are data sets with files or a hub: their reference answers must be readable by the verifier. For these, the
+    verifier is reduced to what the reading depends on, and the markers before answers (`After`) stay.
     """
     verifier = data.verifier.of if isinstance(data.verifier, Chance) else data.verifier
     grading = Grading()
@@ -59,7 +61,8 @@ def data_work(data: Data) -> Work:
 def train_work(stage: Stage, model: Model, seed: int, index: int) -> Work:
     """Return the work `{"stage", "model", "seed", "index"}` of training a stage.
 
-    Parts that other tasks provide as inputs are left out: questions, selections, found budgets and the teacher.
+    What other tasks provide as inputs is left out: the questions, a selection, the teacher, and the names of the
+    frontier or arms from which budgets are found.
 
     Args:
         stage: The stage.
@@ -161,14 +164,15 @@ def evaluate_work(suite: Suite, model: Model, seed: int | None, table: FromResul
     """Return the work of evaluating a checkpoint on a suite.
 
     Questions and the reference model's responses are inputs. Arms with the same seed have the same random streams
-    for a question; other seeds have other streams, so that a mean over seeds averages over sampling as well as
+    for a question. Different seeds have different streams: a mean over seeds then averages over sampling as well as
     over trainings.
 
     Args:
         suite: The suite; `reg_to`, which only scoring reads, is left out.
         model: The model that the checkpoint descends from.
         seed: The run's seed; None if the checkpoint is the same for all seeds.
-        table: Imported responses, after whose cuts answers are forced.
+        table: Imported responses, if the checkpoint only forces answers after cuts of these responses. None for a
+            checkpoint that generates its own responses.
 
     Returns:
         `{"suite", "model", "seed"}` with the suite's seed, `"replicate"` with the run's seed if any, and `"base"`
@@ -206,7 +210,8 @@ def results_work(suite: Suite, results: FromResults) -> Work:
 def budgets_work(split: OracleBudgets | QuestionBudgets) -> Work:
     """Return the work `{"split"}` of finding budgets.
 
-    The frontier is an input, so its name is left out, as is `reached`, which only training reads.
+    `split` is the rule by which budgets are found. Its flag `reached`, which only training reads, is set to False.
+    The name of a frontier is emptied, since the frontier is an input.
     """
     update = {"reached": False} | ({"frontier": ""} if isinstance(split, OracleBudgets) else {})
     return {"split": split.model_copy(update=update)}
@@ -223,9 +228,10 @@ def measure_work(study: Study) -> Work:
 
 
 def sampled_by(engine: str, kind: Kind, work: Work) -> Work:
-    """Return a task's work with `"engine"` added, if the task samples with another engine than the embedded one.
+    """Return a task's work with `"engine"` added, if the task samples with another engine than the embedded engine.
 
-    Work without `"engine"` is that of the embedded engine, since older results have no such entry.
+    Work without this entry is of the embedded engine, since results that were stored earlier have no such entry. The
+    work is unchanged for a task that samples no responses, and for a served model, which needs no engine.
 
     Args:
         engine: The study's engine.
@@ -252,7 +258,8 @@ def is_served(payload: Mapping[str, Any]) -> bool:
 def _questions(data: Data) -> Data:
     """Return a data set without its questions, for a task that reads the questions as an input.
 
-    Such a task depends on how the data set grades, and on the questions only through the input.
+    The settings of grading stay, since such a task grades responses. The settings that make the questions become
+    empty or defaults, since the content of the input stands for them.
     """
     return data.model_copy(
         update={"sources": (), "duplicates": "error", "strip": (), "questions": None, "take": None}
@@ -262,7 +269,7 @@ def _questions(data: Data) -> Data:
 def _reader(model: Model) -> Model:
     """Return a model without the source of its weights, for a task that reads the weights as an input.
 
-    The weights of a served model are not an input, so its source stays, without the tokenizer, which is an input.
+    A served model has no weights to read, so its source stays; only the tokenizer, which is an input, is left out.
     """
     is_served_model = isinstance(model.source, ServedModel)
     source = model.source.model_copy(update={"tokenizer": _NO_SOURCE}) if is_served_model else _NO_SOURCE
@@ -298,7 +305,8 @@ def stages_of_rl(arm: Arm, data: Data) -> Iterator[tuple[str, Experiment, int]]:
 def _require_comparable(arm: str, arm_data: Data, data: Data) -> None:
     """Check that questions of two data sets can be matched by their ids.
 
-    An id is a hash of the question, or else the value of a column, which may name another question in other data.
+    An id is a hash of the question, or the value of a column. Ids from a column can be matched only if both data
+    sets are equal, since the same value may be the id of different questions in different data.
 
     Args:
         arm: The name of the arm whose rollouts are read, for the message.

@@ -86,13 +86,14 @@ def reads(kind: Kind, role: str) -> tuple[str, ...]:
 
 
 def part_digest(files: Mapping[str, str], parts: tuple[str, ...]) -> str:
-    """Return a digest of those files of a result that a reader uses.
+    """Return a digest of the files of a result that a task uses as its input.
 
-    A reader's own result stays valid if its input is computed again with the same content of these files.
+    If the result is computed again and these files have the same content, the digest is the same, and the result of
+    the task that uses them stays valid. Files of durations are left out, since durations differ at every run.
 
     Args:
         files: The SHA-256 of each file of the result, by path.
-        parts: The files and folders that the reader uses, as `reads` returns them.
+        parts: The files and folders that the task uses, as `reads` returns them; empty for all files.
     """
     return digest({path: checksum for path, checksum in files.items() if _is_read(path, parts)})
 
@@ -148,7 +149,10 @@ class Role:
 
 
 def parse_role(text: str) -> Role:
-    """Parse the role of a report's input, such as `train:reo_exp:0@1`; names have no `:` and no `@`."""
+    """Parse the role of a report's input, such as `train:reo_exp:0@1`: kind, name, index and seed.
+
+    Names have no `:` and no `@`. A missing name is empty; a missing index or seed is None.
+    """
     head, _, seed = text.partition("@")
     kind, *rest = head.split(":")
     index = int(rest[1]) if len(rest) > 1 and rest[1].isdigit() else None
@@ -226,11 +230,11 @@ class Graph:
         return task_id in self._index
 
     def turns(self, seconds: Mapping[str, float]) -> dict[str, int]:
-        """Return the priority of each task among tasks that could start, from 0 for the first.
+        """Return the priority of each task among the tasks that are ready to start; the smallest number starts first.
 
-        Tasks without inputs come first: they are short, and report missing questions, or questions that are both
-        trained and evaluated on, before long tasks begin. Then come tasks by the longest time from their start to
-        the end of the graph; equal tasks are in the graph's order.
+        Tasks without inputs come first. They are short, and report faulty data before long tasks begin, such as
+        questions that are both trained and evaluated on. Then come tasks by the time that is left from their start
+        to the end of the graph along the longest path, the longest time first. Ties are in the graph's order.
 
         Args:
             seconds: How long tasks take, by id; a missing task counts as one second.

@@ -407,9 +407,11 @@ class TokenRun(Node):
 
     @property
     def scorers(self) -> frozenset[str]:
-        """Return the models, `policy` and `teacher`, that must score tokens for the statistic.
+        """Return the models that must compute numbers of tokens by an additional forward pass for the statistic.
 
-        The policy's probabilities of sampled tokens need no scoring, since engines report them.
+        The result has "teacher" for a number that the teacher gives (`under: teacher`). It has "policy" for an entropy
+        and for tokens of the reference answer. The policy's probabilities of sampled tokens need no pass, since
+        engines report them with the rollouts.
         """
         return frozenset(
             "teacher" if name.endswith(UNDER) else "policy"
@@ -419,7 +421,10 @@ class TokenRun(Node):
 
     @property
     def of_any(self) -> TokenRun:
-        """Return this statistic with its response renamed to `y`, so that it is computed once for all names."""
+        """Return this statistic with the variable of its response renamed to `y`.
+
+        Statistics that differ only in this variable thus become equal, and are computed once.
+        """
 
         def rename(node: Node) -> Node | None:
             """Return a node of this response as a node of `y`; None for another node."""
@@ -502,7 +507,9 @@ def walk(value: Node) -> Iterator[Node]:
 
 
 def list_sampled(value: IR | Node) -> list[Attribute]:
-    """Return the attributes, such as `thinking(z)`, that statistics over `ref` read of the reference model's responses.
+    """Return the attributes that an expression reads of the reference model's responses, such as `thinking(z)`.
+
+    They are read inside statistics over `ref`. The name says "sampled" since the responses are sampled before training.
 
     Args:
         value: A reward, or another value with expressions.

@@ -118,8 +118,9 @@ _REPEATED = re.compile(r"\{(\d+)(?:,(\d*))?\}")
 def pattern_fault(pattern: str) -> str | None:
     """Return why a regular expression cannot be used, or None if it can.
 
-    It must be small, and valid for Rust's `regex`, which polars uses and which never backtracks. If polars is not
-    installed, Python's engine checks what it can, and a run checks again with polars.
+    An expression must be small: its length times all its repetitions is at most `LARGEST_PATTERN`. It must also be
+    valid for Rust's `regex`, the engine of polars, which never backtracks. If polars is not installed, Python's
+    engine checks what it can, and a run checks again with polars.
     """
     size = len(pattern)
     for least, most in _REPEATED.findall(pattern):
@@ -143,7 +144,7 @@ def pattern_fault(pattern: str) -> str | None:
 def _fault_in_python(pattern: str) -> str | None:
     """Return why Rust's `regex` would refuse a regular expression, as far as Python can tell, or None.
 
-    It refuses look-around and back-references, and nearly all that Python's engine refuses.
+    Rust's engine refuses look-around, back-references, and nearly all that Python's engine refuses.
     """
     match = _LOOKS_AROUND.search(pattern)
     if match is not None:

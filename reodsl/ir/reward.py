@@ -195,10 +195,13 @@ def cuts_below(cuts: Iterable[int], length: float) -> tuple[int, ...]:
 
 
 def reached_places(ends: Iterable[int], length: int) -> tuple[int, ...]:
-    """Return the places, in tokens, at which a response is rewarded: the ends of splits before its end, and its end.
+    """Return the positions, in tokens, at which a response is rewarded.
+
+    Splits divide a response into sections. The positions are the ends of all sections that are shorter than the
+    response, and then the end of the response itself.
 
     Args:
-        ends: The ends of the splits, in tokens.
+        ends: The ends of the sections, in tokens from the beginning of the response.
         length: The length of the response, in tokens.
     """
     return (*cuts_below(ends, length), length)
@@ -274,10 +277,11 @@ class Reward(IR):
 
     @property
     def weight_rule(self) -> WeightRule | None:
-        """Return the rule for the weights of the splits, such as `trapezoid`.
+        """Return the rule for the weights of the splits of a `dense` value, such as `trapezoid`.
 
-        The result is None without a rule, for several rules, and if weights depend on the splits that a response
-        reaches.
+        Splits are the positions, in tokens, at which a response is divided. The result is None if there is no rule,
+        if there are several rules, and if the splits depend on the response (`reached`), since then no weights can
+        be shown before a run.
         """
         if isinstance(self.splits, FixedSplits) and self.splits.reached:
             return None
@@ -288,8 +292,10 @@ class Reward(IR):
     def forced(self) -> RewardCuts:
         """Return the cuts at which the reward needs forced answers, which each step must generate.
 
-        Constant cuts are whole tokens, rounded down. Training computes cuts that depend on responses
-        (`runners.rewards.vectorise`).
+        Returns:
+            The constant cuts as whole tokens, rounded down; whether there are cuts at splits, the positions at which
+            a response is divided; and whether there are other cuts, which training computes from the responses
+            (`runners.rewards.vectorise`).
         """
         expressions = (
             *(let.value for let in self.lets),

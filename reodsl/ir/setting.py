@@ -338,7 +338,7 @@ def declared_in(cls: type, methods: tuple[str, ...] = ()) -> dict[str, Setting]:
 
 
 def settings_below(cls: type, block: str) -> dict[str, Setting]:
-    """Return the settings of a class that a spec writes in a nested block, by their names in the block.
+    """Return the settings of a class that a spec writes in another block than the class's own, by their names there.
 
     Args:
         cls: The class of the representation.

@@ -177,9 +177,9 @@ def learning_rate_factor(step: int, steps: int, warmup: float, decay_from: float
 def sum_rate_factors(steps: int, warmup: float, decay_from: float | None) -> float:
     """Return the sum of `learning_rate_factor` over all steps of a stage.
 
-    The sum has a closed form, since a spec may have a billion steps: in the warm-up the factor is a + b step, in
-    the decay c + d step, and the product of the two in steps that belong to both. Sums of step and of step squared
-    have closed forms.
+    A loop would be slow, since a spec may have a billion steps. The factor is a + b step in the warm-up, c + d step
+    in the decay, and the product of both in steps that belong to both. The sum over each range of steps follows from
+    the sums of step and of step squared, which have closed forms.
 
     Args:
         steps: The number of steps.
@@ -619,7 +619,8 @@ class Ppo(IR):
     def crops(self) -> bool:
         """Return whether a forward pass may leave out the tokens after a response's last nonzero advantage.
 
-        A divergence, an entropy bonus, a user's loss, and ratios or weights of complete responses need all tokens.
+        These tokens have no loss. The result is False if something else needs them: a KL divergence, an entropy bonus,
+        a user's loss, or a ratio or importance weight of a complete response.
         """
         reads_all = self.kl > 0 or self.entropy > 0 or self.loss.own is not None
         weighs_responses = self.weighs and self.loss.importance != "token"

@@ -208,9 +208,17 @@ def _refuse_kind(value: Value, type_: Type) -> TypeMismatch:
 
 
 def _suggest_method(value: Value, type_: Type) -> str | None:
-    """Return how a spec writes a training method whose name is given as a text or record.
+    """Return how a spec writes a training method that the user named where another value belongs.
 
-    The result is None if the value names no method, or if the type is neither words nor a block.
+    Users may write `method = "GRPO"`. GRPO is no word of the language but a combination of settings, which the help
+    tells. The method may be named by the text of the value, or by the name of a record.
+
+    Args:
+        value: The value, which does not fit the type.
+        type_: The type. A method is only looked for if the type has fixed words or is a block of settings.
+
+    Returns:
+        The help; None for another type, or if the value names no known method.
     """
     if not isinstance(type_, (OneOf, Block)):
         return None

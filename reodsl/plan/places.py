@@ -22,14 +22,15 @@ Path = tuple[str, ...]
 
 
 def find_place(task: Task, path: Path) -> Origin | None:
-    """Return the line of the spec that sets a value in a task's work.
+    """Return the line of the spec that sets a value in a task's work (the values of the spec that the task needs).
 
     Args:
         task: The task.
-        path: The path of the value.
+        path: The names that lead to the value, from the outermost.
 
     Returns:
-        The line; if none is known, the line of the nearest value around it, or None.
+        The line of the value. If it is not known, the line that sets the nearest value around it; else the line of
+        the nearest declaration; else None. In the code, `declared` is the line of the declaration.
     """
     value: Any = task.work
     origin = declared = None
@@ -154,9 +155,10 @@ class Difference:
 
 
 def differences(old: Any, new: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Any, Any]]:
-    """Yield the differences between two JSON values, each as deep inside as names lead.
+    """Yield the differences between two JSON values, at the innermost settings that a spec's author knows.
 
-    Lists of equal length are compared item by item if they contain objects; others count as one value.
+    Objects are compared key by key. Lists of equal length that contain objects or lists are compared item by item.
+    All other values are compared as a whole, and so are the values of names in `_WHOLE`, such as formulas.
 
     Args:
         old: The old value.
@@ -188,8 +190,8 @@ def differences(old: Any, new: Any, path: tuple[str, ...] = ()) -> Iterator[tupl
 def explain(task: Task, old: Mapping[str, Any], new: Mapping[str, Any]) -> tuple[Difference, ...]:
     """Return the settings of a task that differ between two materials, and a change of the code's version.
 
-    Changes of inputs are not compared, since they are differences of other tasks. Formulas are shown with the
-    names of `let`s in the spec.
+    The material of a result is everything that the result depends on. Its inputs are not compared here, since their
+    changes are differences of other tasks. Formulas are shown with the names that `let`s have in the spec.
 
     Args:
         task: The task as it is now.
@@ -236,8 +238,10 @@ def _name_lets(value: Any, names: Mapping[str, str]) -> Any:
 def _find_first(path: tuple[str, ...], old: Any, new: Any) -> tuple[str, ...]:
     """Return the path of the first value that differs inside two JSON objects, to find its line in the spec.
 
+    Formulas, which other functions compare as a whole, are searched too.
+
     Args:
-        path: The path of the two values; it is returned unless both are objects.
+        path: The path of the two values. It is the result if one of them is not an object.
         old: The old value.
         new: The new value.
     """
@@ -252,11 +256,15 @@ def list_changed_inputs(
 ) -> tuple[str, ...]:
     """Return the roles of inputs that were added or removed, or whose content changed.
 
+    A role is the name under which a task reads an input, such as `data`. In a material, all arms have the common
+    role `arms`, with a list of their contents. If the list changed, the role `arms` is replaced by the roles
+    `arm:NAME` of arms with new content.
+
     Args:
-        old: The material of an old result.
-        new: The material of the new result, in which the contents of arms have no names.
-        now: The content of each input by role, by which changed arms are named. Without it, or if arms were only
-            removed, the result has the role `arms`.
+        old: The material of an old result, which is everything that the result depends on.
+        new: The material of the new result.
+        now: A digest of the present content of each input, by role; it tells which arms changed. If it is empty, or
+            if arms were only removed, `arms` stays in the result.
     """
     before, after = old.get("inputs", {}), new.get("inputs", {})
     roles = [role for role in {**before, **after} if before.get(role) != after.get(role)]
@@ -279,14 +287,15 @@ _BASE = "relative_to"
 def compare_roles(
     task: Task, old_contents: Mapping[str, str], new_contents: Mapping[str, str]
 ) -> tuple[Difference, ...]:
-    """Return the changes of the arms that a task reads, and of its baseline.
+    """Return the changes of the set of arms that a task reads, and of its baseline.
 
-    An arm that was only renamed is not a change.
+    An arm was added or removed if both its name and its content are new or gone. An arm that was only renamed, or
+    whose result only changed, is not a change here. The result is empty for a task that reads no arms.
 
     Args:
         task: The task as it is now.
-        old_contents: The content of each input of an old result, by role.
-        new_contents: The content of each input now, by role.
+        old_contents: A digest of the content of each input of an old result, by role (`arm:NAME`, `relative_to`).
+        new_contents: A digest of the content of each input now, by role.
     """
     before, after = (
         {role.partition(":")[2]: content for role, content in inputs.items() if role.startswith(f"{ARMS}:")}

@@ -50,7 +50,11 @@ class TrainedSchedule:
 
 
 def schedules(study: Study) -> tuple[TrainedSchedule, ...]:
-    """Return the distinct budget schedules of a study's rewards that are known before a run."""
+    """Return the distinct budget schedules of a study's rewards, each with the arms that are trained with it.
+
+    Only budgets that the spec fixes are returned. Budgets that a run finds on a frontier or from rollouts are not
+    known yet.
+    """
     users: dict[tuple[tuple[int, ...], int, Rule | None], list[str]] = {}
     for arm in study.arms:
         for stage in arm.stages:
@@ -81,10 +85,10 @@ def find_trained(study: Study, holds: Callable[[Ppo], bool]) -> tuple[str, ...]:
 
 
 def describe_corrections(study: Study) -> list[str]:
-    """Return lines of a plan that say which arms have importance weights.
+    """Return lines of a plan that say which arms have importance weights, and which need them but have none.
 
-    Weights correct for the kernels of SGLang servers, which differ from those of the trainers. Other engines need
-    no lines.
+    SGLang servers compute probabilities with other kernels than the trainers, and importance weights correct for the
+    difference. There are no lines for another engine, and for a study without a cluster.
     """
     if study.cluster is None or study.engine != "sglang":
         return []
@@ -220,7 +224,8 @@ def _write_summary(
 ) -> list[str]:
     """Return the lines below the tasks of a plan; the last line is the total.
 
-    They tell hidden tasks, changes by the command line, budgets, corrections, prices and missing inputs.
+    The lines are about hidden and unchanged tasks, changes by the command line, budgets, rewards that remember
+    earlier responses, importance weights, prices, and missing inputs.
 
     Args:
         plan: The plan.
@@ -359,7 +364,9 @@ class _Row:
 def _make_rows(
     plan: Plan, everything: bool, now: datetime | None, prices: Prices | None
 ) -> tuple[list[_Row], int]:
-    """Return the rows of a plan that are shown, and the number of tasks to do in the rows that are not shown.
+    """Return the rows of a plan that are shown, and the number of tasks in the rows that are not shown.
+
+    Tasks that differ only in their seeds share a row. Finished tasks have no rows unless `everything` is True.
 
     Args:
         plan: The plan.
@@ -394,8 +401,9 @@ def _make_rows(
 def _list_changes(item: Item) -> tuple[str, ...]:
     """Return the lines below a task that changed.
 
-    The first names the place of the first change, which the reason of the verdict describes. Then come a few
-    further changes with their places.
+    The first line is the line of the spec with the first change, which the reason of the verdict already describes.
+    Then come a few further changes, each with its line of the spec, and the number of all others. The result is
+    empty for a report.
     """
     if item.task.kind == "report":
         return ()

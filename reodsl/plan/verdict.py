@@ -43,7 +43,11 @@ class Keys:
         return resolve_sources(task, identity(task), self.folder, self.prints)
 
     def unread(self, task: Task) -> bool:
-        """Return whether a task's sources are too large to be read before a run, so that its key is unknown."""
+        """Return whether a task's files are too large to be read for a plan; its key is then unknown until a run.
+
+        The files are those of a data set, a model, or imported results. They are read up to the limit `most` of the
+        constructor; files whose checksums the store knows need no reading.
+        """
         before = self.prints.skipped
         if task.kind in ("data", "model") or "base" in task.payload:
             self.payload(task)
@@ -169,7 +173,11 @@ class _Planner:
         self.unknown: set[str] = set()
 
     def item(self, task: Task) -> Item:
-        """Return the verdict on a task; missing files, models and data sets replace the reason."""
+        """Return the verdict on a task.
+
+        If the task must run, and files, models or data sets that it needs are not on this machine, then the reason
+        of the verdict names them.
+        """
         item = self._judge(task)
         lacks = () if item.verdict == "reuse" else absent(task, self.keys.folder)
         verb = "is" if len(lacks) == 1 else "are"
@@ -180,7 +188,12 @@ class _Planner:
         )
 
     def _judge(self, task: Task) -> Item:
-        """Return the verdict on a task after the verdicts on its inputs: reuse its result, or why it must run."""
+        """Return the verdict on a task after the verdicts on its inputs: reuse its result, or why it must run.
+
+        The tests are in this order: an input must run first; files are too large to read; the store has a result
+        with the task's key; the task was interrupted; its result is damaged; its result was removed; the task has
+        never run; and at last its settings or inputs changed since its last result.
+        """
         needs = tuple(dict.fromkeys(source for source in task.inputs.values() if source not in self.done))
         if needs:
             return self._pending(task, needs)
@@ -217,6 +230,10 @@ class _Planner:
 
     def _pending(self, task: Task, needs: tuple[str, ...]) -> Item:
         """Return the verdict on a task whose key is unknown, since inputs must run first.
+
+        The verdict is `later` if it is uncertain whether the task must run: for found budgets, which may come out
+        equal to the last budgets, and for all tasks that depend on them. Otherwise it is `run` for a task without
+        an earlier result, else `rerun`.
 
         Args:
             task: The task.
@@ -258,10 +275,15 @@ _SHOWN = 12
 
 
 def find(plan: Plan, name: str | None) -> Item:
-    """Return the task with the id `name`, or the only task whose id begins with `name` and a dot.
+    """Return the task of a plan, with its verdict, that a user names.
+
+    Args:
+        plan: The plan.
+        name: The id of the task, or the beginning of the id before a dot, such as `vanilla` for `vanilla.train`.
 
     Raises:
-        Problem: E0954 if there is no such task, or if several begin so; the help names tasks to choose from.
+        Problem: E0954 if `name` is None, if no task has this name, or if several ids begin with it. The help names
+            tasks to choose from.
     """
     ids = [item.task.id for item in plan.items]
     if name is None:

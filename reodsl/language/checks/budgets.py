@@ -58,7 +58,10 @@ def check_cuts(case: CheckedExperiment, stage: CheckedStage) -> Iterator[Diagnos
 
 @ppo_check
 def check_shared_budgets(case: CheckedExperiment, stage: CheckedStage) -> Iterator[Diagnostic]:
-    """Report W0606 if budgets are estimated from arms whose vocabulary is not that of the trained model."""
+    """Report W0606 if a reward's budgets are estimated from an arm with another vocabulary than the trained model.
+
+    Only the first arm with another vocabulary is reported.
+    """
     split = stage.formula.split
     if split is not None and split.kind == "question_budgets":
         arms, span = list_items(split, "rollouts"), stage["reward"].span
@@ -69,8 +72,10 @@ def check_shared_budgets(case: CheckedExperiment, stage: CheckedStage) -> Iterat
 def check_last_budget(case: CheckedExperiment, stage: CheckedStage) -> Iterator[Diagnostic]:
     """Compare a reward's last budget with the longest response, `rollout.max_tokens`.
 
-    Report E0402 if the budget is larger. Report W0402 if it is smaller and the reward is dense, since tokens
-    after the last budget then earn nothing.
+    Report E0402 if the budget is larger. Report W0402 if the budget is smaller and the reward is dense: tokens
+    after the last budget then earn nothing. Budgets without an end `to` go up to the longest response, and are not
+    reported. Also report E0408 if the budgets are found on a frontier that ends before them. In the code, `split`
+    is the record of the reward's budgets: the positions, in tokens, at which a response is divided.
     """
     split, longest = stage.formula.split, stage["rollout.max_tokens"]
     if split is None:
@@ -95,11 +100,13 @@ def check_last_budget(case: CheckedExperiment, stage: CheckedStage) -> Iterator[
 
 
 def _check_frontier_end(split: Record, longest: int) -> Iterator[Diagnostic]:
-    """Report E0408 if the frontier from which budgets are chosen ends before the longest response.
+    """Report E0408 if the frontier from which budgets are chosen ends before the last budget.
+
+    A published frontier is not checked, since only a frontier over arms has an end `to`.
 
     Args:
         split: The budgets of a reward as a call of `greedy(…)`, whose `frontier` is compared.
-        longest: The length of the longest response, in tokens.
+        longest: The last budget in tokens: `to` of the call, or else the longest response.
     """
     frontier = split.sub("frontier")
     envelope = frontier.envelope if isinstance(frontier, DeclaredFrontier) else None
@@ -147,8 +154,8 @@ def _list_stages(ctx: Context, record: Record) -> list[Record] | None:
     """Return the stages of the experiment that trains an arm's checkpoint, up to this checkpoint.
 
     Returns:
-        The stages with all their settings; empty for a checkpoint that is not trained, None if a stage lacks a
-        setting.
+        The stages with all their settings. The list is empty if no experiment trains the checkpoint. The result is
+        None if a stage lacks a required setting, which is reported elsewhere.
     """
     for source, last_stage in walk_ancestry(record):
         if isinstance(source, DeclaredExperiment) and source.is_trained:
@@ -184,7 +191,9 @@ def _check_arm_lengths(split: Record, stage: CheckedStage, sampled: Sequence[Rec
 def _check_sampled_questions(
     case: CheckedExperiment, stage: CheckedStage, values: Sequence[Value], sampled: Sequence[Record]
 ) -> Iterator[Diagnostic]:
-    """Report W0404 if no arm is trained on the stage's questions, so that some have no rollouts to read.
+    """Report W0404 if no arm is trained on the questions of a stage whose budgets are estimated from rollouts.
+
+    Some questions of the stage then have no rollouts to estimate budgets from.
 
     Args:
         case: The experiment or arm that is trained.
@@ -249,7 +258,11 @@ def check_grid(case: CheckedExperiment) -> Iterator[Diagnostic]:
 
 @case_check
 def check_grid_resolves(case: CheckedExperiment) -> Iterator[Diagnostic]:
-    """Report W0403 for budgets that training rewards and that the suite's grid is too coarse to resolve."""
+    """Report W0403 for budgets of a reward that the suite's grid is too coarse to resolve.
+
+    `find_unresolved` defines which budgets these are. Only budgets that the spec lists are checked, since other
+    budgets are found during the run.
+    """
     grid = sort_grid(case.suite)
     for stage in case.stages if grid else ():
         split = stage.reward.split if stage.reward is not None else None
@@ -302,7 +315,8 @@ def check_benchmarks(case: CheckedExperiment) -> Iterator[Diagnostic]:
 def check_draws(case: CheckedExperiment) -> Iterator[Diagnostic]:
     """Report W0534 if a suite takes several samples of a question with settings that make all samples equal.
 
-    A forcing with a temperature draws forced answers, which differ between equal responses: no finding then.
+    There is no finding if the suite has a grid and its forcing samples answers with a temperature above 0: forced
+    answers then differ even if the responses are equal.
     """
     suite = case.evaluation.record
     if (suite.data("samples") or 1) < 2:

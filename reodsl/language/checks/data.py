@@ -190,9 +190,10 @@ def _find_origin(ctx: Context, source: Record) -> str:
 
 
 def _write_origin(source: Record) -> str:
-    """Return a source's kind and settings as text, without settings such as `count` and `seed`.
+    """Return a source's kind and settings as text, without the settings that leave the questions the same.
 
-    Two generated sources that differ only in these may have questions in common.
+    `columns` are left out of every source. `count`, `seed` and `traces` are also left out of a generated source:
+    two such sources may have questions in common if they differ only in these settings.
     """
     ignored = ("count", "seed", "columns", "traces") if source.kind == "generated" else ("columns",)
     fields = {name: slot for name, slot in source.fields.items() if name not in ignored}
@@ -233,7 +234,10 @@ def find_vocabulary(record: Record | None) -> Vocabulary | None:
 
 @stage_check
 def check_pool(case: CheckedExperiment, stage: CheckedStage) -> Iterator[Diagnostic]:
-    """Report W0606 if the model that wrote a pool of responses has words that the trained model does not know."""
+    """Report W0606 if the model that wrote a pool of responses has words that the trained model lacks.
+
+    Only word-level vocabularies are compared: of a tokenizer in a file, the spec gives only the number of tokens.
+    """
     if stage.pool is None:
         return
     pool_words, own_words = find_vocabulary(stage.pool.sub("of")), find_vocabulary(case.record)
@@ -254,13 +258,16 @@ def check_pool(case: CheckedExperiment, stage: CheckedStage) -> Iterator[Diagnos
 def check_vocabularies(
     subject: str, arms: Sequence[Value], model: Record | None, model_span: Span
 ) -> Iterator[Diagnostic]:
-    """Report W0606 for the first arm whose vocabulary differs from that of the model that uses its budgets.
+    """Report W0606 for the first arm whose vocabulary differs from the expected vocabulary.
+
+    The expected vocabulary is that of `model`, or of the first arm if `model` is None. Arms whose vocabulary the
+    spec does not give are skipped, and nothing is reported if the expected vocabulary is not known.
 
     Args:
         subject: What has the arms, for the message, such as "the frontier `best`".
         arms: The arms from which budgets or a frontier are made.
-        model: The experiment that uses the budgets; None compares the arms with the first arm.
-        model_span: The span of `model` in the finding.
+        model: The experiment that uses the budgets, or None.
+        model_span: The span that the finding shows for `model`.
     """
     vocabularies = [(arm.span, find_vocabulary(arm.data)) for arm in arms if isinstance(arm.data, Record)]
     expected_span, expected = (

@@ -71,7 +71,8 @@ def _find_idle_traces(ctx: Context, data: Record | None) -> Iterator[Diagnostic]
 def _find_idle_value(ctx: Context, record: Record | None) -> Iterator[Diagnostic]:
     """Yield findings about idle settings of a record that is changed where it is used.
 
-    An example is `forcing = dynasor { … }`. An unchanged declaration is checked by `check_idle_declarations`.
+    An example is `forcing = dynasor { … }`. Such a record has no name of its own, so its `owner` is None. A record
+    with an owner is a declaration, which `check_idle_declarations` checks; then there are no findings here.
     """
     if record is not None and record.owner is None:
         yield from _find_idle(ctx, record, Surroundings(record), record.kind)
@@ -79,6 +80,8 @@ def _find_idle_value(ctx: Context, record: Record | None) -> Iterator[Diagnostic
 
 def _find_idle(ctx: Context, owner: Record, settings: Surroundings, kind: str) -> Iterator[Diagnostic]:
     """Yield findings about the settings that nothing reads.
+
+    A required setting must be given, so it is only reported if `owner` replaces a parent's value of the setting.
 
     Args:
         ctx: The evaluation, which has the declarations of all files.
@@ -98,9 +101,11 @@ def _report_idle(
 ) -> Iterator[Diagnostic]:
     """Yield the finding about an idle setting, which nothing reads.
 
-    If the declaration sets it, this is an error at the setting, or a warning if a declaration that inherits the
-    setting may read it (`need.is_spare`). If the declaration inherits it, this is a warning at the setting of
-    the declaration that makes it idle.
+    There are two cases. If `owner` sets the idle setting, the finding is at this setting. It is a warning if heirs
+    of `owner` may read the setting (`need.is_spare`), and an error otherwise. If `owner` inherits the idle setting,
+    the finding is a warning, at the setting of `owner` that makes the inherited setting idle. If `owner` has no
+    such setting, the warning is at the inherited setting. It is left out for a setting of the library, and for a
+    spare setting that was declared elsewhere than the settings that decide.
 
     Args:
         ctx: The evaluation, which has the declarations of all files.
@@ -108,7 +113,7 @@ def _report_idle(
         view: The settings of the record, by their paths.
         path: The path of the idle setting.
         slot: The value of the idle setting, and its span.
-        need: The unmet condition under which the setting is read.
+        need: The unmet condition under which the setting is read; its `deciders` are the settings that decide it.
         is_own_setting: Whether `owner` itself sets it.
     """
     name, deciders = path.rpartition(".")[2], [view[decider] for decider in need.deciders.split()]
@@ -139,14 +144,18 @@ def _list_holders(ctx: Context, slot: Slot | None) -> list[tree.Decl]:
 def is_own(ctx: Context, record: Record, slot: Slot | None) -> bool:
     """Return whether a record itself sets a setting, in its declaration or on the command line.
 
-    A setting that the record inherits from a parent, and a default, are not its own. A record that is changed
-    where it is used, as in `forcing = dynasor { … }`, sets what these braces contain: they are in a declaration
-    of another kind.
+    The result is False for a default and for a setting that the record inherits from a parent. Which settings a
+    record sets depends on whether it is a declaration:
+
+    - A declaration, such as `forcing mine { … }`, sets what is written inside this declaration.
+    - A record that is changed where it is used, as in `forcing = dynasor { … }`, has no declaration, and its
+      `owner` is None. It sets what these braces contain. They are inside a declaration of another kind, such as
+      an experiment, while the inherited settings are inside a declaration of the same kind, here a forcing.
 
     Args:
         ctx: The evaluation, which has the declarations of all files.
         record: The record.
-        slot: The setting, if it has any value.
+        slot: The setting and its value; None, for a missing setting, gives False.
     """
     if slot is None or slot.span is None:
         return False

@@ -31,8 +31,8 @@ WIDE_BOUND = 0.1
 def check_corrected_twice(case: CheckedExperiment, stage: CheckedStage) -> Iterator[Diagnostic]:
     """Report E0516 if a loss corrects the difference between trainer and engine twice.
 
-    This is so if ratios divide by the engine's probabilities (`old_logprobs = engine`), and importance weights
-    divide the trainer's probabilities by the engine's too.
+    The first correction is `old_logprobs = engine`: ratios divide by the engine's probabilities. The second is an
+    importance weight, the trainer's over the engine's probability, by `importance_cap` or a decoupled loss.
     """
     old = stage["old_logprobs"]
     if old.text != "engine":
@@ -78,8 +78,9 @@ MISSING_LIMITS = {"loss": ("batch", "seconds", "memory"), "advantage": ("batch",
 def check_own(case: CheckedExperiment, stage: CheckedStage) -> Iterator[Diagnostic]:
     """Report E0521 for limits of a user's loss or advantage function that have no effect.
 
-    A loss runs in the trainer's process, so that neither time nor memory is limited. Also report E0521 if a
-    reward with several parts meets a user's advantage function, which reads their sum.
+    `MISSING_LIMITS` has the limits that cannot be enforced for each block. A loss, for example, runs in the
+    trainer's process, where neither its time nor its memory is limited. Also report E0521 for a user's advantage
+    function if the reward has parts: each part is normalised separately, and the function reads a single reward.
     """
     for block, limits in MISSING_LIMITS.items():
         own = stage[f"{block}.own"]

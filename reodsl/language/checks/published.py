@@ -32,7 +32,9 @@ MEASURES = ("accuracy", "length", "reg", "reg_change")
 
 
 def check_curves(frontier: DeclaredFrontier) -> Iterator[Diagnostic]:
-    """Report the first wrong curve of a published frontier: bad budgets, accuracies, or names of benchmarks.
+    """Report the first wrong curve of a published frontier.
+
+    A curve may have wrong budgets, wrong accuracies, or an unknown name of a benchmark.
 
     The finding is at the setting `budgets` or `accuracy` that is wrong.
     """
@@ -80,8 +82,9 @@ def check_against(owner: Record, against: Record) -> Iterator[Diagnostic]:
 def find_mismatches(owner: Record, against: Record) -> Iterator[tuple[Diagnostic, Label]]:
     """Yield the reasons why a frontier cannot score the arms of a study, or an experiment.
 
-    A published frontier is compared with the arms' models, benchmarks and budgets. Of a frontier over arms,
-    only the models are compared, since other checks compare benchmarks and budgets.
+    The models, benchmarks and budgets of a published frontier are compared with those of the arms. A frontier over
+    arms is only compared by its models, since other checks compare its benchmarks and budgets. Nothing is yielded
+    for a frontier whose own curves are wrong.
 
     Args:
         owner: The study, or the experiment, whose REG is computed.

@@ -47,7 +47,11 @@ TRAINS_ON = {
 
 @ppo_check
 def check_group(case: CheckedExperiment, stage: CheckedStage) -> Iterator[Diagnostic]:
-    """Report E0309 if a reward or the advantages compare a question's responses, and `rollouts` is 1."""
+    """Report E0309 if the responses to a question are compared, although `rollouts` is 1.
+
+    A reward compares responses if it reads `group`. Advantages compare them unless they are not normalised, or a
+    user's function computes them.
+    """
     rollouts, grouped = stage["batch.rollouts"], "group" in stage.formula.uses
     normalises = (
         "reward" in stage
@@ -105,7 +109,8 @@ def check_reference(case: CheckedExperiment, stage: CheckedStage) -> Iterator[Di
 def check_monitor(case: CheckedExperiment, stage: CheckedStage) -> Iterator[Diagnostic]:
     """Report E0530 if a track of the reward reads the monitor set, and the stage has no `monitor`.
 
-    A monitor set is a set of questions that is measured every few steps of a training.
+    A track is a number that is computed before each step, for example a mean length in earlier steps. The monitor
+    set is a set of questions that is measured every few steps of a training.
     """
     is_read, monitor = "monitor" in stage.formula.uses, stage.record.sub("monitor")
     if is_read and monitor is None and "monitor" not in stage.record.invalid:
@@ -121,8 +126,9 @@ def check_monitor(case: CheckedExperiment, stage: CheckedStage) -> Iterator[Diag
 def check_greedy_rollouts(case: CheckedExperiment, stage: CheckedStage) -> Iterator[Diagnostic]:
     """Report E0519 if greedy sampling makes all rollouts of a question equal, so that all advantages are 0.
 
-    A stage is not reported if wordings or cuts make rollouts differ, or if it learns from a teacher, which
-    needs no advantages.
+    Nothing is reported in these cases: wordings alternate or responses are cut, which makes rollouts differ; the
+    stage learns from a teacher, which needs no advantages; advantages are not normalised; or a user's function
+    computes them.
     """
     normalise = stage["advantage.normalise"]
     rollouts_differ = _alternates_wordings(stage) or "rollout.cut_at" in stage
@@ -147,7 +153,8 @@ def check_selected(case: CheckedExperiment, stage: CheckedStage) -> Iterator[Dia
     """Check the selection of responses or questions that a stage trains on.
 
     Report E0510 for data that the method does not train on, such as questions for SimPO. Report E0512 for
-    wordings that the pool of responses cannot have, and E0513 for a pool that is too small.
+    wordings that the pool of responses cannot have, and E0513 for a pool that is too small. Data without a
+    selection is only reported for a method that trains on pairs, such as SimPO.
     """
     data, selection = stage.record.sub("data"), stage.selection
     if data is None or data.kind != "selected":
@@ -177,6 +184,9 @@ def _check_pool_size(
     stage: CheckedStage, data: Record, record: Record, selection: Selection
 ) -> Iterator[Diagnostic]:
     """Report E0513 if a pool has too few different responses for pairs, or too few examples for a batch.
+
+    The examples are counted at most: all questions of the pool, times the picks that the selection takes of each,
+    less the share that it drops. A selection of questions is not counted, since steps may repeat questions.
 
     Args:
         stage: The stage that trains on the selection.
@@ -210,7 +220,11 @@ def _check_pool_size(
 
 
 def _count_questions(data: Record) -> int | None:
-    """Return the number of questions of a data set, with duplicates; None if the spec does not say it."""
+    """Return the number of questions of a data set, with duplicates.
+
+    This is the setting `questions`, or else the sum of the sources' `count`. None if there is neither, or if a
+    source has no `count`.
+    """
     if data.data("questions") is not None:
         return int(data.data("questions"))
     counts = [source.data("count") for source in list_records(data, "source")]
@@ -313,9 +327,10 @@ def _check_reachable(wordings: list[Record], setting: SettingView) -> Iterator[D
 
 @ppo_check
 def check_read_wordings(case: CheckedExperiment, stage: CheckedStage) -> Iterator[Diagnostic]:
-    """Report E0511 if the reward, a `when` or a teacher reads what the questions or the wordings do not have.
+    """Report E0511 if something is read that the questions or the wordings of a stage do not have.
 
-    These are reference answers, modes, prefixes, budgets and the columns of questions (`x.NAME`).
+    The readers are the reward, the `when` of a wording, and the wording of a teacher. They may read reference
+    answers, the modes, prefixes and budgets of wordings, and the columns of questions (`x.NAME`).
     """
     wordings, reward, uses = list_wordings(stage.record.sub("rollout")), stage["reward"], stage.formula.uses
     data = find_questions(stage.record.sub("data"))
@@ -404,8 +419,10 @@ def _list_numbers(wordings: list[Record]) -> dict[str, Span]:
 def _check_columns(data: Record | None, numbers: Mapping[str, Span]) -> Iterator[Diagnostic]:
     """Report E0511 for each column that is read as `x.NAME` and that `columns(meta: …)` of the data does not keep.
 
+    Only sources that are files or repositories of a hub have columns; other sources are not checked.
+
     Args:
-        data: The data set, of whose sources files and hubs have columns.
+        data: The data set; None has no columns to check.
         numbers: The names of the columns that are read, each with the span of its use.
     """
     for source in list_records(data, "source"):
@@ -442,9 +459,10 @@ def _is_generated(data: Record | None) -> bool:
 def check_suite_wordings(case: CheckedExperiment) -> Iterator[Diagnostic]:
     """Check the wording or wordings with which a suite asks its questions.
 
-    Report E0512 for wordings that an evaluation cannot use: with random budgets or the reference answer. Report
-    E0511 if it is unclear which wording a question uses, or if a `when` reads a column that the benchmarks
-    lack. Report E0505 if a `when` reads responses of a reference model that are not sampled.
+    Report E0512 for both `wording` and `wordings`, and for a wording that an evaluation cannot use: with random
+    budgets, with the reference answer, or a single `wording` with a condition. Report E0511 if it is unclear which
+    wording a question uses, or if a `when` reads a column that a benchmark lacks. Report E0505 if a `when` reads
+    responses of a reference model that are not sampled.
     """
     if case.suite is None:
         return
@@ -519,9 +537,10 @@ def _check_suite_reference(suite: Settings, conditions: list[TypedCondition]) ->
 
 @ppo_check
 def check_teacher_wording(case: CheckedExperiment, stage: CheckedStage) -> Iterator[Diagnostic]:
-    """Report E0512 if a rollout's wording shows the reference answer, or the teacher's depends on the question.
+    """Check the wordings of rollouts and of the teacher.
 
-    A teacher reads every question with the same wording: without random budgets, `when` and `share`.
+    Report E0512 if a wording of rollouts shows the reference answer. Also report E0512 if the teacher's wording
+    depends on the question, by a random budget, a `when` or a `share`: a teacher reads all questions alike.
     """
     for rollout_wording in list_wordings(stage.record.sub("rollout")):
         yield from _check_hidden_answer(rollout_wording)
@@ -610,9 +629,10 @@ def _check_unbudgeted(wording: Record, reason: str) -> Iterator[Diagnostic]:
 def check_limits(case: CheckedExperiment, stage: CheckedStage) -> Iterator[Diagnostic]:
     """Type a stage's reward and selection again for the numbers and lengths of responses that the stage has.
 
-    Report W0301 for a reward that is then constant, E0307 for a reward that may then divide by zero or overflow,
-    and E0316 for a condition of a selection that never holds. Mistakes that do not depend on the stage are
-    reported at the declaration instead.
+    Some mistakes show only with these limits. Report W0301 for a reward that is constant under them, E0307 for a
+    reward that may divide by zero or overflow, and E0316 for a condition of a selection that never holds. Mistakes
+    that do not depend on the stage are reported at the declaration instead. A selection and a reward are checked
+    once for equal limits.
     """
     ctx, pool, reward = case.ctx, stage.pool, stage.record.sub("reward")
     rule, rollout = stage.record.sub("data.selection"), stage.record.sub("rollout")

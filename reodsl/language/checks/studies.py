@@ -86,9 +86,10 @@ def check_frontiers(case: CheckedStudy) -> Iterator[Diagnostic]:
 def _check_suites(case: CheckedStudy) -> Iterator[Diagnostic]:
     """Report E0601 if the arms of a frontier, or arms scored against it, are evaluated on different suites.
 
-    The target suite is the frontier's `on`, or else the suite from which the fewest arms differ: `misfits_of`
-    has, for each suite of a member, the labels of the arms that differ from it. Arms that are scored and not in
-    the frontier may have other wordings. Each arm is reported once, however many frontiers name it.
+    All arms of a frontier are compared with one target suite. This is the frontier's `on`, or else the suite from
+    which the fewest arms differ. `misfits_of` has, for each candidate suite, the labels of the arms that differ
+    from it. Arms that are scored against the frontier, but are not in it (not in `member_names`), may differ in
+    their wordings. Each arm is reported once, however many frontiers name it.
     """
     reported: set[str] = set()
     arm_suites = [(arm, find_arm_suite(case.study, arm)) for arm in case.study.arms]
@@ -163,8 +164,9 @@ def _check_end(study: DeclaredStudy, frontier: DeclaredFrontier, envelope: Recor
 def _check_self_scored(case: CheckedStudy, frontier: DeclaredFrontier) -> Iterator[Diagnostic]:
     """Report W0602 for each arm in the frontier of the study's score whose reward resembles REG.
 
-    Such a reward grades forced answers at budgets with weights, as REG does. The arm raises the frontier that
-    it is compared with, so that its own gap looks smaller.
+    Such a reward grades forced answers at token budgets, with a weight for each budget, as REG does. The arm then
+    raises the frontier that it is compared with, and its own gap looks smaller. Rewards whose responses are
+    divided at steps or exits of the thinking (`steps_split`, `exits_split`) do not count.
     """
     if "score.against" not in case or case.frontier.name != frontier.name:
         return
@@ -191,10 +193,11 @@ def _check_self_scored(case: CheckedStudy, frontier: DeclaredFrontier) -> Iterat
 
 @study_check
 def check_study_vocabularies(case: CheckedStudy) -> Iterator[Diagnostic]:
-    """Report W0606 if arms of a frontier, or arms that are scored or shown together, have different vocabularies.
+    """Report W0606 for arms with different vocabularies, of a frontier or of the whole study.
 
-    The arms of a study are not compared if a frontier has a finding, or if its tables repeat published numbers,
-    whose paper compared these arms too.
+    All arms of a study are compared if it has a score, a chart or a table. They are not compared if one of its
+    frontiers was reported. A table with published numbers also does not cause the comparison: the paper compared
+    these arms already.
     """
     study, is_reported = case.study, False
     for frontier in study.frontiers:
@@ -221,8 +224,9 @@ def check_study_score(case: CheckedStudy) -> Iterator[Diagnostic]:
 def check_score(owner: Record, suites: Sequence[tuple[str, Record]]) -> Iterator[Diagnostic]:
     """Report E0607 if a score integrates REG past its frontier or past the grid of an arm's suite.
 
-    Also report a frontier that does not fit the arms (E0616 or W0616). Each of the `limits` is (the last budget
-    in tokens, the start of a message, a label, the noun to extend).
+    E0607 is also reported for a suite without a grid. A frontier that does not fit the arms is reported as E0616
+    or W0616. Each item of `limits` is a tuple of the last budget in tokens, the start of a message, a label, and
+    the noun of what must be extended, "frontier" or "grid".
 
     Args:
         owner: The study, or the experiment, that has the score.
@@ -401,8 +405,9 @@ def check_budget_charts(case: CheckedStudy) -> Iterator[Diagnostic]:
 def check_rule_charts(case: CheckedStudy) -> Iterator[Diagnostic]:
     """Report E0609 for each chart whose lines do not fit its axes.
 
-    With `x = count`, lines are budget schedules (`exp(…)`), and `y` is their budgets or the error of REG with
-    them; otherwise lines are arms and frontiers. Schedules need names, and errors need the study's score.
+    A chart with `x = count` shows budget schedules such as `exp(…)` as lines. Its `y` is `budget` or `error`, the
+    error of REG if it is integrated at these budgets only. The lines of all other charts are arms and frontiers.
+    A schedule needs a name, and `y = error` needs the study's score.
     """
     for chart in case.study.charts:
         view, lines = Settings(chart), list_items(chart, "lines")
@@ -501,7 +506,8 @@ def check_seeds(case: CheckedStudy) -> Iterator[Diagnostic]:
 def check_unreported(case: CheckedStudy) -> Iterator[Diagnostic]:
     """Report W0604 for each arm that no table, chart or frontier names.
 
-    A table without `rows` shows all arms, so that there is nothing to report.
+    Nothing is reported if a table has no `rows`, since it shows all arms. The same holds for `rows` that are a
+    word instead of a list, and for a study without tables and charts, whose report shows all arms.
     """
     study, rows = case.study, [table.get("rows") for table in case.study.tables]
     if not (rows or study.charts) or any(row is None or isinstance(row.data, Symbol) for row in rows):
@@ -551,7 +557,9 @@ def _strip_field(record: Record, name: str) -> object:
 
 
 def suggest_suite(case: CheckedStudy, arms: Sequence[str], suite: Record) -> str:
-    """Return the help that tells how to evaluate arms on a suite.
+    """Return the help that says how to evaluate arms on a suite.
+
+    A suite whose `owner` is None has no declaration of its own. The help is then to declare it.
 
     Args:
         case: The study.
@@ -621,7 +629,8 @@ def check_shared_suite(study: DeclaredStudy, arms: Sequence[DeclaredArm]) -> Ite
 def check_clusters(ctx: Context, study: DeclaredStudy) -> Iterator[Diagnostic]:
     """Report E0615 for each experiment of a study whose `cluster` does not fit into the study's cluster.
 
-    A study without a cluster is not checked: it runs on this machine, with all its experiments.
+    The experiments are all trainings that the arms need. A study without a cluster is not checked: it runs on this
+    machine, with all its experiments.
     """
     study_cluster = study.sub("cluster")
     if study_cluster is None:
@@ -645,9 +654,11 @@ def check_clusters(ctx: Context, study: DeclaredStudy) -> Iterator[Diagnostic]:
 
 @study_check
 def check_unused_clusters(case: CheckedStudy) -> Iterator[Diagnostic]:
-    """Report W0520 for each arm whose `cluster` has no effect in the study.
+    """Report W0520 for clusters of arms and experiments that have no effect in the study.
 
-    A study without a cluster runs on this machine, and a study evaluates arms on its own cluster only.
+    A study without a cluster runs on this machine, so the clusters of all its experiments have no effect; this is
+    one warning. A study with a cluster evaluates its arms there, so the cluster of an arm that is not trained has
+    no effect; this is a warning for each such arm.
     """
     study, cluster, seen = case.study, case.study.sub("cluster"), dict[int, Record]()
     if cluster is None:
@@ -686,7 +697,11 @@ def _report_local(study: Record, experiments: list[Record]) -> Diagnostic:
 
 @case_check
 def check_stage_settings(case: CheckedExperiment) -> Iterator[Diagnostic]:
-    """Report E0521 for a setting of a stage that all stages of an experiment share, unless the values agree."""
+    """Report E0521 for a stage that sets another value of a setting which all stages of its experiment share.
+
+    `EXPERIMENT_SETTINGS` are these settings. A stage may repeat the value of the experiment. An experiment without
+    stage blocks, whose only stage has no `origin`, is not checked.
+    """
     for stage in case.stages:
         for name in sorted(EXPERIMENT_SETTINGS):
             setting, shared = stage[name], Settings(case.record)[name]
@@ -705,8 +720,9 @@ def check_stage_settings(case: CheckedExperiment) -> Iterator[Diagnostic]:
 def check_study_settings(case: CheckedStudy) -> Iterator[Diagnostic]:
     """Report the `engine`, `limit` or `score` of an arm or its experiment, which only the study may set.
 
-    This is E0521 in an arm and W0520 in an experiment. A recipe is not reported, since it may set these for
-    experiments that run without a study.
+    This is E0521 if the arm sets it, and W0520 if the experiment sets it. Two cases are not reported: a setting of
+    a recipe, which may be meant for experiments that run without a study; and a setting of an experiment if the
+    study sets the same name, or of an arm if the study sets the same value.
     """
     for arm in case.study.arms:
         for name in ("engine", "limit", "score"):
@@ -737,8 +753,8 @@ def _is_of_experiment(ctx: Context, setting: SettingView) -> bool:
 def check_experiment_seeds(case: CheckedStudy) -> Iterator[Diagnostic]:
     """Report the `seed` of an experiment that is not among the seeds of its study (`replicate`).
 
-    This is E0521 if the arm sets the seed or the study lists no seeds, else W0520. Each setting is reported
-    once.
+    The study's seeds replace the experiment's `seed`. This is E0521 if the arm itself sets the seed or if the study
+    has no `replicate`, and W0520 otherwise. Each setting is reported once, and settings of the library are not.
     """
     seeds, replicate = case.study.data("replicate") or (), case["replicate"]
     found: dict[int, tuple[SettingView, bool]] = {}
@@ -761,9 +777,10 @@ def check_experiment_seeds(case: CheckedStudy) -> Iterator[Diagnostic]:
 
 @case_check
 def check_seed_of_start(case: CheckedExperiment) -> Iterator[Diagnostic]:
-    """Report W0520 for a `seed` of an experiment that another experiment starts from.
+    """Report W0520 if an experiment starts from another experiment that sets another `seed`.
 
-    A run without a study trains both with one seed, that of the experiment that is run.
+    A run without a study trains both with one seed: that of the experiment that is run, 1 by default. A file with
+    studies is not checked, since its studies set the seeds.
     """
     run_seed = Settings(case.record)["seed"]
     for experiment in () if case.study or case.file_studies else _list_trained(case.ctx, case.record, {}):
@@ -816,7 +833,8 @@ def _list_trained(ctx: Context, record: Record | None, seen: dict[int, Record]) 
     Args:
         ctx: The evaluation, which completes stages.
         record: The checkpoint, arm or experiment; None yields nothing.
-        seen: The experiments that were already yielded, by `id`; they are added to, and not yielded again.
+        seen: The experiments that were yielded before, by `id`. They are not yielded again, and each experiment
+            that is yielded is added.
     """
     source, _ = find_source(record)
     if not isinstance(source, DeclaredExperiment) or id(source) in seen:
@@ -870,8 +888,10 @@ class Amounts:
 def check_trained_amounts(case: CheckedStudy) -> Iterator[Diagnostic]:
     """Report W0608 if arms that start from the same checkpoint are trained by RL for unequal amounts.
 
-    Amounts are steps, learning rates, questions and responses. Arms with SFT, preferences or a stage that ends
-    at a plateau are not compared. The study allows unequal amounts by `unequal = "…"`.
+    Amounts are the numbers of steps, questions and responses, and the learning rate summed over steps. Within a
+    group of arms from one checkpoint, every arm is compared with one target: the baseline of the score, or else an
+    arm with the most common amounts. Arms with SFT, preferences or a stage that ends at a plateau are not compared.
+    Nothing is reported if the study allows unequal amounts by `unequal = "…"`.
     """
     study = case.study
     if study.data("unequal") is not None:
@@ -910,8 +930,8 @@ def _count_amounts(ctx: Context, arm: DeclaredArm) -> tuple[object, Amounts] | N
     """Return the starting point and the amounts of an arm's training by RL.
 
     Returns:
-        (a key of the checkpoint that training starts from, the amounts summed over stages); None if a stage is
-        not RL, or if the spec does not fix its amounts.
+        (a key of the checkpoint that training starts from, the amounts summed over stages). None in these cases:
+        the arm is not trained, a stage is not RL, or the spec does not fix the amounts of a stage.
     """
     checkpoint = find_trained(arm)
     if checkpoint is None:
@@ -933,8 +953,8 @@ def _count_stage(stage: Record) -> tuple[int, float, int, int] | None:
     """Return the amounts of a PPO stage.
 
     Returns:
-        (steps, learning rate summed over steps, questions, responses); None for another method, or if the
-        spec does not fix the number of steps.
+        (steps, learning rate summed over steps, questions, responses). None for another method, for a stage with
+        a wrong setting, and for a stage that ends by a condition (`until`), whose number of steps is not known.
     """
     optim, batch = stage.sub("optim"), stage.sub("batch")
     steps = stage.data("steps")
@@ -958,9 +978,10 @@ def _count_stage(stage: Record) -> tuple[int, float, int, int] | None:
 
 
 def check_runnable(ctx: Context, record: Record) -> tuple[Diagnostic, ...]:
-    """Return the errors that only prevent a run of a study or an experiment: it may be complete as a parent of others.
+    """Return the errors of a study or an experiment that matter only if it is run.
 
-    These are a missing suite (E0304), and experiments that do not fit on the study's cluster (E0615).
+    These are a missing suite (E0304), and experiments that do not fit on the study's cluster (E0615). They are
+    not errors of the file: an experiment without a suite, for example, may serve as the parent of others.
     """
     if not isinstance(record, DeclaredStudy):
         return () if find_suite(record) is not None else (_report_no_suite(record, ()),)

@@ -36,7 +36,10 @@ CHARACTERS_PER_TOKEN = 3
 
 @stage_check
 def check_method_settings(case: CheckedExperiment, stage: CheckedStage) -> Iterator[Diagnostic]:
-    """Report E0521 for each setting that belongs to a training method which no stage of the experiment has."""
+    """Report E0521 for each setting that belongs to a training method which no stage of the experiment has.
+
+    `case.methods` are the methods of all stages; None if one of them is invalid, which is reported elsewhere.
+    """
     if case.methods is None:
         return  # An invalid method has its own finding.
     for name, slot in stage.record.fields.items():
@@ -251,8 +254,9 @@ def check_minibatches(case: CheckedExperiment, stage: CheckedStage) -> Iterator[
 def check_lag_helps(case: CheckedExperiment, stage: CheckedStage) -> Iterator[Diagnostic]:
     """Report W0528 if a lag saves no time.
 
-    A lag lets engines generate while trainers learn. It saves nothing if the two share GPUs, or if the reward
-    needs the trainers' models before the trainers can learn.
+    With a lag, engines generate responses while trainers learn. This saves no time in two cases: engines and
+    trainers take turns on the same GPUs, or the reward reads probabilities by models of the trainers, which then
+    score the responses before they learn.
     """
     cluster = case.cluster(stage.record)
     if not stage["lag"].number:
@@ -342,8 +346,9 @@ DEFAULT_WORDS = ("<pad>", "<eos>", "<unk>", "<think>", "</think>")
 def check_vocabulary_of_texts(case: CheckedExperiment) -> Iterator[Diagnostic]:
     """Report E0815 for each text of a spec with a word that the model's word-level tokenizer lacks.
 
-    The texts are the marks of thinking, the text that ends thinking, and forcing texts. Tokenizers in files are
-    checked only when a run begins.
+    The texts are the marks around the thinking, the text that ends a thinking which is too long, and the forcing
+    texts that are used: by the suite's grid, and by rewards that force answers. Only a tokenizer that the spec
+    lists word by word is checked here. A tokenizer in a file is checked when a run begins.
     """
     source = case.model.sub("source") if case.model is not None else None
     tokenizer = source.sub("tokenizer") if source is not None and source.kind == "architecture" else None
@@ -374,7 +379,12 @@ def check_vocabulary_of_texts(case: CheckedExperiment) -> Iterator[Diagnostic]:
 
 @stage_check
 def check_memory(case: CheckedExperiment, stage: CheckedStage) -> Iterator[Diagnostic]:
-    """Report E0606 if a cluster's GPU memory is too small for the weights and the optimizer's state."""
+    """Report E0606 if the memory of a cluster's GPUs is too small for the state of training.
+
+    The state is the weights and what the optimizer keeps on GPUs, as bytes for each parameter of the model. It
+    is smaller with adapters (`lora`) and with an optimizer in the memory of the host. Nothing is reported without a
+    cluster or without the model's number of parameters.
+    """
     cluster, model = case.cluster(case.record), case.model
     dimensions = model.sub("dimensions") if model is not None else None
     if cluster is None or model is None or dimensions is None:
@@ -403,8 +413,8 @@ def check_memory(case: CheckedExperiment, stage: CheckedStage) -> Iterator[Diagn
 def check_phases(case: CheckedExperiment, stage: CheckedStage) -> Iterator[Diagnostic]:
     """Report E0538 for wrong settings of the two phases of a response, thinking and solution.
 
-    The settings of the stage's pool, of its rollouts and of cut rollouts are checked; also a reward that reads
-    phases although rollouts have no phases, since `rollout { solution }` is missing.
+    This covers the sampling of the stage's pool, and for PPO its rollouts and cut rollouts. Also report E0538 if
+    the reward pays for a phase and rollouts have no phases, because `rollout { solution }` is missing.
     """
     pool = stage.pool
     if pool is not None:
@@ -431,8 +441,9 @@ def _write_half(longest: SettingView) -> str:
 def _check_cuts(stage: CheckedStage) -> Iterator[Diagnostic]:
     """Check `rollout { cut_at }`, by which each complete response is also cut at given shares of its tokens.
 
-    Report E0538 if there is no `solution` to continue cut responses with, if the number of rollouts is not a
-    multiple of complete and cut responses, or if responses to a question have different wordings.
+    A complete response and its cuts are 1 + (number of shares) rollouts, which is `variants` in the code. Report
+    E0538 in these cases: there is no `solution`, the number of tokens by which a cut response continues; the
+    number of rollouts is not a multiple of `variants`; or rollouts of a question alternate between wordings.
     """
     shares, rollouts = stage["rollout.cut_at"], stage["batch.rollouts"]
     if not shares.is_given:

@@ -201,14 +201,14 @@ def _type_body(
 ) -> TypedReward:
     """Type the lines of a reward's body, and check the whole reward.
 
-    It must have exactly one value, read all its `let`s, depend on the response, and cut responses at budgets
-    that are known before grading.
+    A reward must have exactly one value, and cut responses only at budgets that are known before grading; else it
+    is wrong. A reward that does not read all its `let`s, or does not depend on the response, gets a warning.
 
     Args:
         ctx: The evaluation.
         reward: The reward.
-        env: The names of its parameters.
-        scope: The arguments, as the file's expressions read them.
+        env: The names that the lines may use, at first only the reward's parameters.
+        scope: The scope in which expressions of the file, such as budgets, read the arguments.
         limits: The limits of responses.
 
     Raises:
@@ -277,12 +277,15 @@ def _require_known_cuts(body: FormulaScope, lets: Sequence[NamedValue]) -> None:
 
 
 def _is_graded(value: IR | Node, graded: Container[str], fixed: frozenset[str] = frozenset()) -> bool:
-    """Return whether a value depends on the grading of the current step's answers.
+    """Return whether a value is known only after the answers of the current step were graded or scored.
+
+    This is so for verdicts, for numbers by users' functions, and for numbers that models give to tokens. Verdicts
+    on responses of the reference model and of earlier steps are known before.
 
     Args:
         value: A node of an expression.
         graded: The names of `let`s that depend on grading.
-        fixed: The variables over responses that were graded before: of the reference model or earlier steps.
+        fixed: The variables over responses that were graded before the step.
     """
     match value:
         case ForcedAnswer() | CutAnswer() | PythonTerm() | TokenRun():
@@ -308,6 +311,9 @@ def _begins_with_sign(item: tree.BlockItem) -> bool:
 
 def _read_item(body: FormulaScope, item: tree.BlockItem, reward: TypedReward, *, is_last: bool) -> None:
     """Type a line of a reward's body, and add the result to `reward`.
+
+    A line is a `let`, a track, a metric, a `dense` line or the value. `reward.ends` gets the span of each value, so
+    that a missing or a second value can be reported.
 
     Args:
         body: The names and facts so far, to which a definition is added.
@@ -351,7 +357,13 @@ def _read_item(body: FormulaScope, item: tree.BlockItem, reward: TypedReward, *,
 
 
 def _is_free(body: FormulaScope, name: tree.Ident, *scopes: Container[str]) -> bool:
-    """Return whether a new name is neither reserved nor in one of `scopes`, and report a name that is."""
+    """Return whether a new name may be defined, and report a name that may not.
+
+    Args:
+        body: The formula.
+        name: The new name.
+        scopes: The sets of names that are already defined. A name in one of them, or a reserved name, is reported.
+    """
     is_free = is_own_name(body.ctx, name)
     if any(name.name in scope for scope in scopes):
         _report_duplicate(body.ctx, name)
@@ -423,8 +435,8 @@ def define_let(body: FormulaScope, item: tree.Let, lets: list[NamedValue]) -> No
 def _define_track(body: FormulaScope, item: tree.Decl, reward: TypedReward) -> None:
     """Type a track, and add it to the names of the body and to the reward.
 
-    A track is a number that changes from step to step. It is computed before a step samples responses, so that
-    it reads only earlier steps, the monitor set, or the number of steps.
+    A track is a number that changes from step to step. It is computed before a step samples responses. It can
+    therefore read only earlier steps, the monitor set, the number of finished steps, and tracks above it.
 
     Args:
         body: The formula, whose names are added to.
@@ -465,8 +477,10 @@ def _define_track(body: FormulaScope, item: tree.Decl, reward: TypedReward) -> N
 def _type_track(body: FormulaScope, expr: tree.Expr) -> tuple[TypedExpr, TypedExpr | None]:
     """Type the value of a track, which with a `start` may read its own value at the previous step.
 
-    Such a track is typed twice: first for any previous value, which shows the range that its bounds allow, then
-    for previous values in this range.
+    A track without a `start` is typed as any expression. A track with a `start` is typed twice, since the range of
+    its value depends on the range of its previous value. The first pass assumes any previous value, and finds the
+    range to which the track is bounded, for example by `clip`. The second pass assumes a previous value in this
+    range, and reports mistakes.
 
     Returns:
         (the value, the value of `start` or None).
@@ -512,7 +526,7 @@ def _type_track(body: FormulaScope, expr: tree.Expr) -> tuple[TypedExpr, TypedEx
 def _define_metric(body: FormulaScope, item: tree.Decl, reward: TypedReward) -> None:
     """Type a metric, a number that training logs for each response, and add it to the body and the reward.
 
-    A metric may have any unit. Tracks below it may read its mean over the previous step.
+    A metric may have any unit. Tracks below it that have a `start` may read its mean over the previous step.
 
     Args:
         body: The formula, whose metrics are added to.
@@ -538,10 +552,10 @@ def _define_metric(body: FormulaScope, item: tree.Decl, reward: TypedReward) -> 
 
 
 def let_units(ctx: Context, record: Definition) -> dict[Span, Dimension]:
-    """Return the unit of each `let` of a reward or a selection, for any arguments of its parameters.
+    """Return the unit of each `let` of a reward or a selection, whatever the arguments of its parameters are.
 
     Returns:
-        Units by the spans of the names; without local functions and wrong `let`s.
+        Units by the spans of the `let`s' names. Local functions and wrong `let`s are left out.
     """
     lets, units = list[NamedValue](), dict[Span, Dimension]()
     with suppress(NoValue):
@@ -583,7 +597,8 @@ def _read_value(body: FormulaScope, expr: tree.Expr, reward: TypedReward) -> Non
 def report_unread(ctx: Context, reward: Definition) -> None:
     """Report W0201 for each `let`, track and parameter that nothing in a reward, measure or selection reads.
 
-    Each body is checked once, however often it is typed.
+    A track that only its own line reads counts as unread. Each body is checked once, however often it is typed, and
+    not at all in a trial, whose findings are not reported.
     """
     item = reward.item
     if ctx.is_trial or item.name.span in ctx.visited_bodies:
@@ -611,7 +626,9 @@ def _count_names(node: tree.BraceBlock | tree.Decl) -> Counter[str]:
 
 
 def _type_dense(body: FormulaScope, line: tree.Dense) -> TypedExpr:
-    """Return the typed value of a `dense` line, which a response earns at each split (token budget) `L`.
+    """Return the typed value of a `dense` line, which a response earns at each split `L`.
+
+    Splits are the positions, in tokens, at which a response is divided.
 
     Raises:
         NoValue: The splits or the value are wrong, which was reported.
@@ -762,6 +779,8 @@ def make_environment(
 ) -> tuple[Names, Scope]:
     """Add the parameters of a reward, measure or selection to its names, with arguments or defaults as values.
 
+    Numbers become constants (`env.values`). Other arguments, such as budgets, become `env.other_params`.
+
     Args:
         ctx: The evaluation.
         definition: The reward, measure or selection with its arguments.
@@ -904,7 +923,8 @@ def report_blind(ctx: Context, name: str, values: Sequence[tuple[TypedExpr, Span
 def varies(data: Expression, lets: Lets) -> bool:
     """Return whether an expression, or a `let` that it reads, measures the response `y`.
 
-    Such an expression differs between the responses to a question; columns of the question do not.
+    The value of such an expression differs between the responses to a question. A column of the question, although
+    represented as an attribute of `y`, is equal for all responses and does not count.
     """
     return any(
         isinstance(node, (Length, Correct, ForcedAnswer, CutAnswer, Attribute, PythonTerm, TokenRun))
@@ -915,17 +935,20 @@ def varies(data: Expression, lets: Lets) -> bool:
 
 
 def cancelled_factors(data: Expression, lets: Lets, over_batch: bool) -> list[Expression]:
-    """Return the factors of a reward that are equal for all responses, so that a z-score cancels them.
+    """Return the factors of a reward that are equal for all responses that a z-score compares.
+
+    A z-score divides by the standard deviation, and so cancels such a factor. The factors 1 and -1 and factors that
+    differ between the splits of a response are left out.
 
     Args:
         data: The expression of the reward.
         lets: The `let`s of the reward, by name.
-        over_batch: Whether factors must be equal for all questions of a step too, and not only for the
-            responses to one question.
+        over_batch: True if the z-score compares all responses of a step: a factor must then be equal for all
+            questions. False if it compares only the responses to one question.
     """
 
     def is_equal_factor(factor: Expression) -> bool:
-        """Return whether a factor is equal for all responses, and more than a sign."""
+        """Return whether a factor is equal for all responses that are compared, and is not 1 or -1."""
         nodes = list(_walk_lets(factor, lets))
         of_split = any(isinstance(node, (Weight, WeightAt, PriorSplit)) or node == _SPLIT for node in nodes)
         of_question = any(isinstance(node, (Aggregate, Attribute)) for node in nodes)
@@ -940,7 +963,7 @@ Factors: TypeAlias = dict[Expression | int, Expression] | None
 
 
 def _find_factors(data: Expression, lets: Lets, memo: dict[int, Factors]) -> Factors:
-    """Return the factors of an expression, from `memo` if the same object was split before.
+    """Return the factors of an expression, from `memo` if the factors of this object were found before.
 
     Args:
         data: The expression.
@@ -955,7 +978,10 @@ def _find_factors(data: Expression, lets: Lets, memo: dict[int, Factors]) -> Fac
 def _split_factors(data: Expression, lets: Lets, memo: dict[int, Factors]) -> Factors:
     """Compute the factors of an expression from its operands; `memo` has the factors found so far.
 
-    A product has the factors of both operands; a sum or an `if` has the factors that both operands share.
+    A product has the factors of both operands. A quotient has only the factors of its dividend. A sum, a difference
+    and an `if` have the factors that both operands share. A `let` that measures the response has the factors of its
+    value. All other expressions are their own only factor. The result is None for the constant 0, which has every
+    factor.
 
     Args:
         data: The expression.

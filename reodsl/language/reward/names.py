@@ -66,12 +66,12 @@ class ValueRange(NamedTuple):
         )
 
     def clip(self, low: float, high: float) -> Interval:
-        """Return the values from `low` to `high` that are also in this range.
+        """Return the interval of the values from `low` to `high` that are also in this range.
 
-        An end at 0 moves to the next number if 0 is excluded.
+        If this range excludes 0, an end of the interval at 0 moves to the nearest float inside the interval.
 
         Returns:
-            The lower and the upper end; unchanged `low` and `high` if no value is in both ranges.
+            (lower end, upper end); `low` and `high` unchanged if no value is in both ranges.
         """
         bounds = max(low, self.low), min(high, self.high)
         if not self.may_be_zero:
@@ -222,11 +222,14 @@ class Names:
         return replace(self, values={**self.values, name: value})
 
     def with_split_variable(self, name: str, value: TypedExpr) -> Names:
-        """Return a copy with one more variable over splits (token budgets)."""
+        """Return a copy with one more variable over splits: positions, in tokens, at which a response is divided."""
         return replace(self, values={**self.values, name: value}, split_count=self.split_count + 1)
 
     def with_response(self, name: str, canonical: str, over: str = "group") -> Names:
-        """Return a copy with one more variable over responses.
+        """Return a copy with one more variable over responses, for use inside a statistic.
+
+        A variable that runs over `ref` or `history` is added to `sampled`. Measures that exist only for responses of
+        the current step are then refused for it.
 
         Args:
             name: The variable in the spec.
@@ -403,7 +406,11 @@ def fail(
 
 
 def bracket(text: str) -> str:
-    """Return the text of an operand, with parentheses added unless it is a name, a number or a call."""
+    """Return the text of an operand, in parentheses if it needs them.
+
+    A name, a number and a call need no parentheses: all their characters after the first word are inside one pair of
+    parentheses.
+    """
     head = re.match(r"[\w.]*", text)
     tail = text[head.end() :] if head is not None else text
     depth = 0
@@ -470,9 +477,11 @@ def check_unit(
 def _suggest_units(
     body: FormulaScope, a: tuple[TypedExpr, Span], b: tuple[TypedExpr, Span]
 ) -> tuple[str, tuple[Edit, ...]]:
-    """Suggest how to give two expressions with their spans the same unit.
+    """Suggest how to give two expressions with different units the same unit.
 
-    A literal number gets the unit of the other expression, or an expression is divided by its unit.
+    There are three cases. A constant without a unit gets the unit of the other expression; but if it is a fraction
+    and the other is a length, the length is divided by its unit instead. If one expression has no unit and is not a
+    constant, the other is divided by its unit. If both have units, both are divided.
 
     Args:
         body: The formula that is typed.
@@ -480,7 +489,7 @@ def _suggest_units(
         b: The second expression and its span.
 
     Returns:
-        The help of the error, and the edits that do what it says.
+        The help of the error, and edits that follow the help; none if the text cannot be edited automatically.
     """
     for (side, span), (other, other_span) in ((a, b), (b, a)):
         divisor = write_divisor(other.unit)

@@ -76,7 +76,9 @@ def invert(test: TypedExpr) -> TypedExpr:
 def connect(body: FormulaScope, op: tree.LogicOp, left: TypedExpr, right: TypedExpr) -> TypedExpr:
     """Return the typed condition `left and right`, or `left or right`.
 
-    Its range shows a condition that never holds (0, 0) or always holds (1, 1), as far as that is known.
+    The range of the result is (0, 0) if the condition is known never to hold, (1, 1) if it is known always to hold,
+    and (0, 1) otherwise. `and` never holds if both sides contradict each other, as in `len(y) < 5 and len(y) > 9`;
+    `or` always holds if the negations of both sides contradict each other.
 
     Args:
         body: The formula, which has the facts of its `let`s.
@@ -95,6 +97,10 @@ def connect(body: FormulaScope, op: tree.LogicOp, left: TypedExpr, right: TypedE
 
 def list_facts(body: FormulaScope, test: Expression, holds: bool = True) -> dict[Expression, ValueRange]:
     """Return what a condition implies: the possible values of the expressions that it compares.
+
+    For `a < b`, these are the condition itself (1 or 0), the differences `a - b` and `b - a`, and the operand on the
+    other side of a constant. Two conditions joined by `and` imply the facts of both. If joined by `or`, they imply
+    only the union of the ranges of expressions that both sides compare. If `holds` is False, `and` and `or` swap.
 
     Args:
         body: The formula, which has the facts of each `let` that is a condition.
@@ -156,7 +162,8 @@ _NEGATED: Mapping[str, Comparison] = {"<": ">=", "<=": ">", ">": "<=", ">=": "<"
 def name_value(body: FormulaScope, name: str, value: TypedExpr) -> TypedExpr:
     """Return the variable that reads the value of a `let`, with its unit and range.
 
-    What the value implies as a condition, and whether it is an integer, is recorded in `body` for later lines.
+    Two things are recorded in `body` for later lines: whether the value is an integer (`body.integers`), and for a
+    condition, what it implies if it holds and if it does not hold (`body.tests`).
 
     Args:
         body: The formula.
@@ -269,7 +276,10 @@ def _calculate_power(body: FormulaScope, expr: tree.Binary, left: TypedExpr, rig
 
 
 def _may_overflow(base: TypedExpr, exponent: TypedExpr) -> bool:
-    """Return whether a power may be too large for a float, if all bounds of base and exponent are finite."""
+    """Return whether a power may be too large for a float.
+
+    The result is False if a bound of the base or of the exponent is infinite: nothing is known then.
+    """
     if not all(map(math.isfinite, (*base.interval, *exponent.interval))):
         return False
     largest = max(abs(base.low), abs(base.high))
@@ -285,7 +295,9 @@ SMALLEST = 1e-300
 def _bound_power(
     body: FormulaScope, expr: tree.Binary, left: TypedExpr, right: TypedExpr
 ) -> tuple[str, tuple[Edit, ...]]:
-    """Suggest a bound on the operand that varies, so that a power stays finite.
+    """Suggest a bound on the base or the exponent of a power that may be too large for a float.
+
+    The exponent gets the bound if the base is a constant, else the base.
 
     Args:
         body: The formula that is typed.
@@ -333,7 +345,7 @@ def _refuse_infinite(body: FormulaScope, expr: tree.Binary) -> NoReturn:
 def _fold(result: TypedExpr, left: TypedExpr, right: TypedExpr) -> TypedExpr:
     """Return a result as a single constant if both operands are constants, else unchanged.
 
-    Equal rewards thus have equal expressions, however their numbers are written.
+    Rewards that are equal thus have equal expressions, even if one writes `1 / 2` and the other `0.5`.
 
     Args:
         result: The typed result of an operation.
@@ -346,9 +358,10 @@ def _fold(result: TypedExpr, left: TypedExpr, right: TypedExpr) -> TypedExpr:
 
 
 def _is_share(count: Expression, total: Expression) -> bool:
-    """Return whether `count / total` is at most 1: both count the same things, `count` under more conditions.
+    """Return whether the quotient `count / total` is known to be at most 1.
 
-    `total` may also be a maximum of several numbers, one of which is such a count.
+    This is so if both are counts over the same responses or splits, and `count` has all conditions of `total` and
+    perhaps more. `total` may also be a maximum of several numbers that include such a count.
     """
     totals = total.args if isinstance(total, FunctionCall) and total.fn == "max" else (total,)
     return (
@@ -460,7 +473,8 @@ def _guard_zero(
 def _is_integer(body: FormulaScope, data: Expression) -> bool:
     """Return whether all values of an expression are known to be integers.
 
-    A bound at 1, as in `max(x, 1)`, then changes only the value 0 of a nonnegative expression.
+    The caller then suggests a bound at 1, as in `max(x, 1)`: of the values of a nonnegative integer, it changes
+    only 0.
     """
 
     def are_ints(*operands: Expression | None) -> bool:
@@ -518,7 +532,7 @@ def choose(
 ) -> TypedExpr:
     """Return the typed expression `then if test else other`.
 
-    Its range has only one branch if the condition always or never holds.
+    The range contains the values of both branches, or of one branch if the condition always or never holds.
 
     Args:
         body: The formula that is typed.
@@ -540,7 +554,10 @@ def choose(
 def _report_idle_bound(
     body: FormulaScope, name: Function, values: list[tuple[tree.Expr, TypedExpr]], low: float, high: float
 ) -> None:
-    """Report W0303 if `min`, `max` or `clip` always returns its literal bound, which lies outside the values' range.
+    """Report W0303 if `min`, `max` or `clip` always returns a bound that the user wrote as a number.
+
+    The bound then lies outside the range of the other arguments, as in `max(correct(y), 2)`. Nothing is reported if
+    a bound is a parameter, which may have another value elsewhere.
 
     Args:
         body: The formula that is typed.
@@ -623,6 +640,9 @@ def _enter_domain(
     body: FormulaScope, call: tree.Call, domain: Domain, argument: tree.Expr, value: TypedExpr
 ) -> tuple[str, Edit]:
     """Suggest how to keep an argument in a function's domain, such as the positive numbers for `log`.
+
+    An argument that is never above 0 is transformed, for example by `abs`. A domain that includes 0 needs a bound at
+    0. A domain without 0 (`domain.open`) needs a bound at 1 for an integer, or else a condition.
 
     Args:
         body: The formula that is typed.

@@ -35,7 +35,7 @@ def find_questions(data: Record | None) -> Record | None:
         data: The setting `data` of the stage: a data set, or a selection from a pool of responses.
 
     Returns:
-        The data set itself, or the data set of the selection's pool.
+        The data set itself, or the data set of the selection's pool; None if `data` or the pool's data is missing.
     """
     return data.sub("pool.data") if data is not None and data.kind == "selected" else data
 
@@ -66,8 +66,9 @@ def type_selection(
 def _type_selection(ctx: Context, record: Definition, symbolic: bool, limits: ResponseLimits) -> Selection:
     """Type the lines of a selection's body.
 
-    The body has either `where` alone, which selects questions, or picks of responses: one in the body itself, or
-    several in `pick` blocks.
+    The body of a selection of questions has only `let`s and a `where`. The body of a selection of responses has
+    picks: one pick by settings in the body itself, and any number in `pick` blocks. It may also have `drop`, the
+    share of picks that is left out.
 
     Args:
         ctx: The evaluation.
@@ -188,7 +189,7 @@ def _type_pick(body: FormulaScope, name: tree.Ident, settings: list[tree.Assignm
 
     Args:
         body: The formula, with the `let`s above the pick.
-        name: The name of the pick, or of the selection.
+        name: The name of the `pick` block, or of the selection if its body itself is the pick.
         settings: The lines of the pick.
 
     Raises:
@@ -305,8 +306,8 @@ def _type_choice(body: FormulaScope, expr: tree.Expr, role: str) -> Choice:
 def type_question_condition(ctx: Context, expr: tree.Expr, scope: Scope) -> Value:
     """Return the value of a wording's `when`, a condition on a question.
 
-    Wordings are chosen before the question is answered, so the condition may read only columns of the question
-    and responses of the reference model.
+    A wording is a variant of the prompt, and is chosen before the question is answered. The condition may therefore
+    read only columns of the question and responses of the reference model.
 
     Args:
         ctx: The evaluation.

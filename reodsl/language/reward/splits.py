@@ -22,7 +22,8 @@ SPLITS_EXAMPLE = (
 def find_splits(body: FormulaScope, block: tree.BraceBlock) -> None:
     """Set the splits of a reward in `body`: those of its `dense` line, or else of its first statistic over splits.
 
-    Splits are the token budgets at which a reward cuts and grades responses.
+    Splits are the positions, in tokens, at which a reward divides responses and grades their beginnings. A reward
+    without a `dense` line and without such a statistic has no splits, and `body` is unchanged.
     """
     line = next((item for item in block.items if isinstance(item, tree.Dense)), None)
     if line is not None:
@@ -41,6 +42,8 @@ def find_splits(body: FormulaScope, block: tree.BraceBlock) -> None:
 def _set_splits(body: FormulaScope, over: tree.Expr, noun: str) -> None:
     """Set the splits of a reward to the value of an expression; wrong splits are reported and marked as invalid.
 
+    Splits are the positions, in tokens, at which a response is divided.
+
     Args:
         body: The formula, whose `splits` are set.
         over: The expression, such as a parameter or a call of `exp(…)`.
@@ -54,7 +57,10 @@ def _set_splits(body: FormulaScope, over: tree.Expr, noun: str) -> None:
 
 
 def _evaluate_splits(body: FormulaScope, over: tree.Expr, noun: str) -> None:
-    """Evaluate the splits of a reward, unless they depend on a parameter without an argument.
+    """Evaluate the splits of a reward: the positions, in tokens, at which a response is divided.
+
+    `body.splits.record` stays None if the splits depend on a parameter without an argument. The largest split is
+    set only for budgets that the spec lists, since other splits are known only during the run.
 
     Args:
         body: The formula, whose `splits` are set.
@@ -80,7 +86,7 @@ def _evaluate_splits(body: FormulaScope, over: tree.Expr, noun: str) -> None:
 
 
 def _is_unbound(body: FormulaScope, over: tree.Expr) -> bool:
-    """Return whether splits depend on a parameter without an argument."""
+    """Return whether splits are a parameter without an argument, or `reached(…)` of such a parameter."""
     match over:
         case tree.Name(name):
             return name in body.env.other_params and body.env.other_params[name] is None
@@ -92,8 +98,9 @@ def _is_unbound(body: FormulaScope, over: tree.Expr) -> bool:
 def are_splits(body: FormulaScope, over: tree.Expr) -> bool:
     """Return whether a statistic that runs over an expression runs over splits, rather than over responses.
 
-    Splits are a parameter that is not a number, budgets that the file declares, a list, or a call of a function
-    of budgets.
+    Splits are the positions, in tokens, at which a response is divided. The expression names splits if it is a
+    parameter that is not a number, budgets that the file declares, a list, or a call of a function of budgets. A
+    call of `steps` with a named argument is such a function; `steps(20 steps)` is earlier steps of training.
     """
     match over:
         case tree.Name(name) if name in body.env.values or name in body.env.responses:
@@ -124,7 +131,7 @@ def check_splits(body: FormulaScope, over: tree.Expr) -> None:
         over: The expression that the statistic runs over.
 
     Raises:
-        NoValue: It runs over other splits, which was reported.
+        NoValue: The reward has no splits, or the statistic runs over other splits, which was reported.
     """
     splits, first = body.splits, body.splits.over
     if splits.invalid:

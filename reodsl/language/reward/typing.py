@@ -114,7 +114,8 @@ def type_condition(body: FormulaScope, expr: tree.Expr) -> TypedExpr:
 def type_expression(body: FormulaScope, expr: tree.Expr) -> TypedExpr:
     """Type an expression of a formula: return its representation with its unit and the range of its values.
 
-    The work and the depth are counted, and what the conditions around the expression imply narrows its range.
+    The range is narrowed by the conditions around the expression: in `1 / len(y) if len(y) > 5 else 0`, the length
+    is above 5. The work and the depth of nesting are counted against the limits of the language.
 
     Args:
         body: The formula, with the names that the expression may use.
@@ -218,6 +219,11 @@ def _name_field(expr: tree.Expr) -> str:
 def _type_name(body: FormulaScope, expr: tree.Name) -> TypedExpr:
     """Type a name in a formula, or report why it is not a number.
 
+    A name may be a value of the formula (a parameter, `let` or track), `step` in a track, a parameter of the file,
+    or `pi`. All other names are errors, whose messages depend on what the name means elsewhere. In the code,
+    `body.track` is None in a reward or selection, empty in a measure, `batch` in a statistic over the batch, and
+    otherwise the name of the track.
+
     Raises:
         NoValue: The name is not a number, which was reported.
     """
@@ -299,9 +305,10 @@ def _type_name(body: FormulaScope, expr: tree.Name) -> TypedExpr:
 
 
 def _refuse_order(body: FormulaScope, expr: tree.Name) -> None:
-    """Report E0201 for a name that another line defines but that this line may not read.
+    """Report E0201 for a name that another line of the body defines, but that this line may not read.
 
-    It is a metric, or is defined in this line or a later line. Other names are not reported.
+    Three kinds of name are reported: a metric, which is only logged; a name that a later line defines; and a `let`
+    that reads itself. The function returns without a report for all other names.
 
     Raises:
         NoValue: The name was reported.
@@ -338,6 +345,11 @@ def _type_choice(body: FormulaScope, expr: tree.IfElse) -> TypedExpr:
 
 def _type_call(body: FormulaScope, expr: tree.Call) -> TypedExpr:
     """Type a call in a formula: find the rules for its function, or report that there is no such function.
+
+    The order of the tests matters. A statistic is told by its first argument, `VALUE for VAR in …`, and typed by
+    what it runs over: tokens, then all responses of a step, then responses to one question. Then come functions that
+    the formula defines, measures of a response, numbers of a token, functions of splits, and functions of numbers.
+    Splits are the positions, in tokens, at which a response is divided.
 
     Raises:
         NoValue: The call is wrong, which was reported.
@@ -410,6 +422,10 @@ def _type_call(body: FormulaScope, expr: tree.Call) -> TypedExpr:
 
 def _type_local(body: FormulaScope, expr: tree.Call, function: LocalFunction) -> TypedExpr:
     """Type a call of a local function, `let f(a) = …`: its value, with the arguments as its parameters.
+
+    The value may use the parameters and the names defined above the function (`closure` in the code). It cannot use
+    the names of the caller (`outer`). An argument that names a response stays a response, and all other arguments
+    are typed as numbers.
 
     Args:
         body: The formula, with the names of the caller.
@@ -506,7 +522,8 @@ def _type_own_code(body: FormulaScope, expr: tree.Call) -> TypedExpr:
     """Type `python("FILE.py:FUNCTION", y)`, a number that a user's function computes from a response.
 
     Raises:
-        NoValue: The call is wrong, or the responses are not of a reward's step, which was reported.
+        NoValue: The call is wrong, which was reported. This includes a response that the function cannot read: of
+            the reference model, of earlier steps, or in a selection, a measure or a track.
     """
     example = f'python("style.py:score", {_name_response(body)})'
     unnamed = [arg for arg in expr.args if not arg.name]
@@ -575,6 +592,9 @@ def _name_body(body: FormulaScope) -> str:
 
 def _type_reading(body: FormulaScope, expr: tree.Call, name: str) -> TypedExpr:
     """Type a call such as `ended(y)`, which reads a number of a response.
+
+    If `reading.votes` is 1, the call has a second argument, the number of responses that vote. This number becomes
+    part of the attribute's name, as in `NAME@4`.
 
     Args:
         body: The formula.
@@ -649,10 +669,10 @@ def _type_measure(body: FormulaScope, expr: tree.Call, name: str) -> TypedExpr:
 
 
 def _are_tokens(body: FormulaScope, over: tree.Expr) -> bool:
-    """Return whether an expression that a statistic runs over is tokens.
+    """Return whether a statistic that runs over an expression runs over tokens.
 
-    Tokens are those of a response `y`, of its beginning `y[:L]`, of its answer `answer(y)`, or of the reference
-    answer `truth(y)`.
+    This is so for a response `y`, its beginning `y[:L]`, its answer `answer(y)`, and the reference answer
+    `truth(y)`.
     """
     if isinstance(over, tree.Call):
         return isinstance(over.function, tree.Name) and over.function.name in ("truth", "answer")
@@ -663,12 +683,14 @@ def _are_tokens(body: FormulaScope, over: tree.Expr) -> bool:
 def _type_tokens(body: FormulaScope, expr: tree.Call, over: tree.Comprehension, name: Statistic) -> TypedExpr:
     """Type a statistic over tokens, such as `mean(prob(t) for t in y)`.
 
-    A model scores the tokens, and the statistic may read only these scores, tracks and constants.
+    A model gives each token a number, such as its probability. The statistic may read only these numbers, tracks
+    and constants. An argument `empty` is required if there may be no token to run over: after a condition, in an
+    answer, or in a beginning of less than one token.
 
     Args:
         body: The formula.
         expr: The call of the statistic.
-        over: What the statistic is of, and runs over.
+        over: The statistic's value, variable and condition, and the tokens that it runs over.
         name: The statistic.
 
     Raises:
@@ -765,10 +787,14 @@ def _type_token(body: FormulaScope, expr: tree.Call, name: str) -> TypedExpr:
 def _type_cut(body: FormulaScope, expr: tree.Slice, op: Literal["forced", "bare"]) -> TypedExpr:
     """Type the verdict on a response that is cut at a budget.
 
+    Only rewards may grade all cuts. A measure may force answers at budgets of its suite's grid. A selection and a
+    track grade only complete responses.
+
     Args:
         body: The formula.
         expr: The cut response, such as `y[:L]`.
-        op: "forced" to grade the answer that is forced after the cut, "bare" to grade the cut text itself.
+        op: "forced" to grade the answer that is forced after the cut (`correct(answer(y[:L]))`), "bare" to grade the
+            cut text without forcing (`correct(y[:L])`).
 
     Raises:
         NoValue: The cut is wrong, or these responses cannot be cut, which was reported.
@@ -833,7 +859,8 @@ def _read_cut(body: FormulaScope, expr: tree.Slice) -> tuple[str, TypedExpr, tre
 def _type_weight(body: FormulaScope, expr: tree.Call, rule: WeightRule) -> TypedExpr:
     """Type a call of a weight rule such as `trapezoid(L)`, the coefficient of a split in a sum over splits.
 
-    The argument is the split of a `dense` line, or a statistic's variable over splits.
+    Splits are the positions, in tokens, at which a response is divided and rewarded. The argument is the current
+    split of a `dense` line, or a statistic's variable over splits.
 
     Args:
         body: The formula with its splits.
@@ -857,6 +884,8 @@ def _type_weight(body: FormulaScope, expr: tree.Call, rule: WeightRule) -> Typed
 
 def _take_split_argument(body: FormulaScope, expr: tree.Call, name: str) -> tree.Expr:
     """Return the argument of a call that only a formula with splits may have.
+
+    Splits are the positions, in tokens, at which a response is divided.
 
     Args:
         body: The formula.
@@ -926,10 +955,13 @@ def _type_statistic(
 ) -> TypedExpr:
     """Type a statistic over responses to a question, or over splits, such as `mean(len(z) for z in group)`.
 
+    Splits are the positions, in tokens, at which a response is divided. An argument `empty` is required if there
+    may be nothing to run over: with a condition, or over earlier steps. A sum and a count are then 0 and need none.
+
     Args:
         body: The formula.
         expr: The call of the statistic.
-        over: What the statistic is of, and runs over.
+        over: The statistic's value, variable and condition, and what it runs over.
         name: The statistic.
 
     Raises:
@@ -1026,13 +1058,14 @@ OVER_STEPS = "steps(20 steps)"
 def _type_history(body: FormulaScope, expr: tree.Call, over: tree.Comprehension, name: str) -> TypedExpr:
     """Type a statistic that has one value for all responses of a step.
 
-    It runs over the batch in a reward, over earlier steps or the monitor set in a track, and over the responses
-    of an arm in a measure.
+    The name says `history` although only one of its forms runs over earlier steps. In a track, the statistic runs
+    over earlier steps or over the monitor set; in a reward, over the batch; and in a measure, over the responses of
+    an arm or of the baseline. In the code, `window` is the number of earlier steps, or 0 for all other forms.
 
     Args:
-        body: The formula.
+        body: The formula. Its `track` is None in a reward.
         expr: The call of the statistic.
-        over: What the statistic is of, and runs over.
+        over: The statistic's value, variable and condition, and what it runs over.
         name: The statistic, or `quantile`.
 
     Raises:
@@ -1097,7 +1130,7 @@ def _type_history(body: FormulaScope, expr: tree.Call, over: tree.Comprehension,
 def _read_arm(
     body: FormulaScope, over: tree.Expr, name: str
 ) -> Literal["arm", "base", "steps", "monitor", "batch"] | None:
-    """Return what the mean of a measure runs over: the responses of an arm or of the baseline.
+    """Return what the mean of a measure runs over: the responses of an arm, or of the baseline.
 
     Args:
         body: The formula.
@@ -1189,7 +1222,13 @@ def _type_share(body: FormulaScope, expr: tree.Call, name: str, shares: list[tre
 
 
 def _find_source(body: FormulaScope, over: tree.Expr) -> Source | None:
-    """Return what a statistic over responses or splits runs over, or None if it runs over something else."""
+    """Return what a statistic over responses or splits runs over, as the formula allows.
+
+    Returns:
+        "group", "ref", "history" or "splits" in a reward; "group" in a track; "group" or, for the budgets of the
+        suite, "splits" in a measure; "group" or "ref", which the caller refuses, in a selection. None for all other
+        expressions.
+    """
     match over:
         case tree.Name("group"):
             return "group"
@@ -1207,13 +1246,20 @@ def _find_source(body: FormulaScope, over: tree.Expr) -> Source | None:
 
 
 def _refuse_history(body: FormulaScope, expr: tree.Expr) -> None:
-    """Report E0301 if an expression is `history` or a call of it, which the caller found to be wrong here.
+    """Report E0301 if an expression that the caller cannot accept is the name `history` or a call `history(…)`.
 
-    The form may be wrong (`history(x)` is right), or the formula may have no earlier responses to a question. Another
-    expression is not reported.
+    A statistic of a reward runs over the responses to its question in earlier steps by `for z in history(x)`. All
+    other uses of `history` are errors. In a reward, the message says how `history(x)` is used. In a measure or a
+    selection, it says that there are no earlier steps. In a track, whose value is the same for all questions, the
+    help is to use `history(x)` in a reward. If the expression is not `history`, the function returns without a
+    report, and the caller reports its own error.
+
+    Args:
+        body: The formula.
+        expr: The expression, which the caller found to be wrong.
 
     Raises:
-        NoValue: The expression was reported.
+        NoValue: The expression is `history` or a call of it, which was reported.
     """
     function = expr.function if isinstance(expr, tree.Call) else expr
     if function != tree.Name("history", function.span):
@@ -1321,7 +1367,7 @@ def _bound_statistic(name: str, value: TypedExpr, may_be_empty: bool, most: floa
 
     Args:
         name: The statistic.
-        value: The typed value that it is over.
+        value: The typed expression whose values the statistic combines.
         may_be_empty: Whether the statistic may run over nothing.
         most: The largest number of items that it may run over; infinity if unknown.
     """
