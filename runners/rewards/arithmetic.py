@@ -12,14 +12,17 @@ ROUNDING = 1e-9
 
 
 def divide(a: float, b: float) -> float:
-    """Return `a / b`; division by zero gives an infinity, or NaN for 0 / 0."""
+    """Return `a / b` as IEEE floats do: an infinity for a division by zero, and NaN for 0 / 0 or NaN / 0."""
     if b != 0:
         return a / b
     return math.nan if a == 0 or math.isnan(a) else math.copysign(math.inf, a) * math.copysign(1.0, b)
 
 
 def power(a: float, b: float) -> float:
-    """Return `a ^ b` over the reals: NaN if the result would be complex."""
+    """Return `a ^ b` over the reals: NaN if the result would be complex, and an infinity if it exceeds all floats.
+
+    Zero to a negative power is an infinity too.
+    """
     try:
         return math.pow(a, b)
     except OverflowError:
@@ -55,7 +58,7 @@ def cosine(x: float) -> float:
 
 
 def floor(x: float) -> float:
-    """Return the greatest integer that is at most x; NaN and infinities stay."""
+    """Return the greatest integer that is at most x, as a float; return NaN and infinities unchanged."""
     return float(math.floor(x)) if math.isfinite(x) else x
 
 
@@ -103,7 +106,7 @@ def mean(values: Sequence[float]) -> float:
 
 
 def deviation(values: Sequence[float]) -> float:
-    """Return the population's standard deviation; 0 if the values differ by rounding alone."""
+    """Return the population standard deviation; 0 if the values are equal except for rounding (`ROUNDING`)."""
     centre = mean(values)
     gaps, bound = [v - centre for v in values], ROUNDING * max(map(abs, values))
     if all(abs(gap) <= bound for gap in gaps):

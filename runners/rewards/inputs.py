@@ -48,11 +48,11 @@ class CutVerdicts:
         )
 
     def look_up(self, response: Ints, cut: Ints) -> NDArray[Any]:
-        """Return the values of responses at cuts.
+        """Return the stored values of responses at cuts, in the shape of `response`.
 
         Args:
             response: Response indices, of any shape.
-            cut: Cuts in tokens, of the same shape.
+            cut: Cuts in tokens, of the shape of `response`.
 
         Raises:
             KeyError: The table lacks a pair of response and cut.
@@ -115,13 +115,15 @@ class RewardInputs:
 
 
 def pad_places(split_tokens: Sequence[Sequence[Sequence[int]]]) -> tuple[Floats, Bools]:
-    """Pad the ends of splits so that all responses have equally many; padding repeats the last end.
+    """Return splits as arrays in which all responses have equally many; padding repeats a response's last split.
+
+    A split is a position, in tokens, at which a response is divided into sections.
 
     Args:
-        split_tokens: The ends of the splits in tokens, by question and rollout.
+        split_tokens: The increasing splits of each response, by question and rollout; at least one for each response.
 
     Returns:
-        Ends, and whether each is an end and not padding, both [questions, rollouts, splits].
+        Splits in tokens, and a mask that is false for padding, both [questions, rollouts, splits].
     """
     width = max(len(row) for group in split_tokens for row in group)
     padded = np.array(
@@ -134,14 +136,17 @@ def pad_places(split_tokens: Sequence[Sequence[Sequence[int]]]) -> tuple[Floats,
 
 
 def budget_places(split: Split, stored_budgets: Mapping[str, object] | None) -> tuple[int, ...] | None:
-    """Return the ends of splits L_1 … L_{N+1} in tokens if all questions share them, else None.
+    """Return the splits that all questions share: the positions L_1 … L_{N+1}, in tokens, at which responses are divided.
 
     Args:
         split: The splits of the reward.
-        stored_budgets: The content of `budgets.json` of a `budgets` task, if the splits come from it.
+        stored_budgets: The content of `budgets.json` of a `budgets` task; read only for `OracleBudgets`.
+
+    Returns:
+        The budgets followed by `l_max`; None if each question or each response has its own splits.
 
     Raises:
-        Problem: E0925, if the file lacks the budgets.
+        Problem: E0925, if the splits are `OracleBudgets` and the file lacks the budgets.
     """
     if isinstance(split, Budgets):
         return (*split.budgets, split.l_max)
@@ -156,10 +161,10 @@ def budget_places(split: Split, stored_budgets: Mapping[str, object] | None) -> 
 def question_places(
     split: QuestionBudgets, stored_budgets: Mapping[str, object] | None, ids: Iterable[str]
 ) -> dict[str, tuple[int, int]]:
-    """Return, by question id, the budget and `l_max` in tokens of each question that has a budget.
+    """Return the splits of each question by its id: its budget and `l_max`, both in tokens.
 
-    A question that no rollout solved, or that no training drew, has `l_max` as its only split; it is left out if
-    `unsolved = drop`.
+    A question without a stored budget (no rollout solved it, or no training drew it) has `l_max` as its budget too. If
+    `unsolved = drop`, the question is left out instead.
 
     Args:
         split: The splits of the reward.
@@ -178,14 +183,14 @@ def question_places(
 
 
 def step_places(split: Steps, tokens: Sequence[int], decode: Decode) -> tuple[int, ...]:
-    """Return the ends of a response's reasoning steps in tokens; the last is the response's end.
+    """Return the ends of a response's reasoning steps in tokens; the last is the response's end, at most `l_max`.
 
-    The text is split at `separator` into chunks. A chunk that starts with a keyword opens a new step, if the last step
+    The text is divided at `separator` into chunks. A chunk that starts with a keyword opens a new step, if the last step
     was opened at least `min_chunks` chunks before. A step ends before the token with the first character of the next
     step.
 
     Args:
-        split: The settings of the steps, with `l_max`, the largest end.
+        split: The settings of the steps. Ends above `l_max` become `l_max`.
         tokens: Token ids of the response.
         decode: Returns the text of token ids.
     """
@@ -201,7 +206,7 @@ def step_places(split: Steps, tokens: Sequence[int], decode: Decode) -> tuple[in
 
 
 def _openings(split: Steps, text: str) -> list[int]:
-    """Return the character offsets at which the second and later steps of a text begin."""
+    """Return the character offsets at which the second and later reasoning steps of a text begin; see `step_places`."""
     openings: list[int] = []
     offset, chunks_since = 0, 0
     for index, chunk in enumerate(text.split(split.separator)):

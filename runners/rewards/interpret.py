@@ -61,7 +61,7 @@ def interpret(
         reward: The reward.
         group: The responses to the question.
         index: The response's index in the group.
-        split_tokens: The ends of the response's splits, in tokens.
+        split_tokens: The response's splits: the increasing positions, in tokens, at which it is divided.
 
     Returns:
         The reward at each split for a dense reward; a single reward for an outcome; for a reward with parts, the value
@@ -91,7 +91,7 @@ def measure(
     numbers: Mapping[str, float],
     split_tokens: Sequence[int] = (),
 ) -> float:
-    """Return the value of an expression for a question's group.
+    """Return the value of an expression for a question's group of responses.
 
     Args:
         reader: The setting with the expression, for messages, e.g. "the reward `paid`".
@@ -99,7 +99,7 @@ def measure(
         group: The responses to the question.
         responses: The responses that the expression names, by name.
         numbers: The numbers that the expression names, by name.
-        split_tokens: The ends of the response's splits, in tokens.
+        split_tokens: The response's splits: the increasing positions, in tokens, at which it is divided.
     """
     return _value(node, _Scope(reader, group, responses, numbers, split_tokens, 0))
 
@@ -167,7 +167,7 @@ def _cut(node: Expression, scope: _Scope) -> int | None:
 
 
 def _token_statistic(node: TokenRun, scope: _Scope) -> float:
-    """Return a statistic over the tokens of a response, up to the node's cut or the response's end."""
+    """Return a statistic over the tokens of a response, up to the node's cut or the response's end; NaN for a NaN cut."""
     response, key = scope.responses[node.of], node.of_any
     cut = response.length if node.cut is None else _cut(node.cut, scope)
     if key not in response.tokens:
@@ -176,7 +176,7 @@ def _token_statistic(node: TokenRun, scope: _Scope) -> float:
 
 
 def _aggregate(node: Aggregate, scope: _Scope) -> float:
-    """Return a statistic over responses or splits; see `_summarise` for its condition and for no members."""
+    """Return a statistic over responses or splits that meet its condition, as `_summarise` does."""
     if node.over == "splits":
         scopes = [
             replace(
@@ -205,7 +205,7 @@ def _over_batch(node: StepStatistic, scope: _Scope) -> float:
 
 
 def _summarise(node: Aggregate | StepStatistic, scopes: Sequence[_Scope], scope: _Scope) -> float:
-    """Return the statistic of the values in those scopes that meet the condition `where`.
+    """Return the statistic of an expression's values in the scopes that meet the statistic's condition.
 
     Args:
         node: The statistic.
@@ -213,7 +213,8 @@ def _summarise(node: Aggregate | StepStatistic, scopes: Sequence[_Scope], scope:
         scope: The scope outside the statistic, for `empty`.
 
     Returns:
-        The statistic; without members the value of `empty` if given, else 0 for a sum or count, and NaN for others.
+        The statistic. If no scope meets the condition: the value of `empty` if given, else 0 for a sum or count, and NaN
+        for another statistic.
     """
     values = []
     for inner in scopes:

@@ -20,10 +20,10 @@ _BROKEN = "\ufffd"
 class Offsets:
     """The text of some tokens, and the number of characters of each prefix.
 
-    Decoding every prefix of a long response would take too long. A byte-level or word-level decoder can start at any
-    token, given the token before it, unless a character is spread over both tokens. The tokens are therefore split into
-    blocks, and a search decodes tokens of one block only. If the lengths of the blocks' texts do not add up, as for a
-    decoder that needs more context, prefixes are decoded in full.
+    Decoding every prefix of a long response would take too long. The tokens are therefore divided into blocks, and a
+    search decodes tokens of one block only. This is right for a byte-level or word-level decoder: it can start at any
+    token, given the token before, if no character is spread over the two tokens. A decoder that needs more context gives
+    blocks whose lengths do not add up to the full text. Then prefixes are decoded in full.
     """
 
     def __init__(self, tokens: Sequence[int], decode: Decode, text: str | None = None) -> None:
@@ -40,7 +40,10 @@ class Offsets:
         return self.text[: chars_before[block]] + self._added_text(first_tokens[block], count)
 
     def reaching(self, characters: int) -> int:
-        """Return the smallest number of tokens whose text has at least `characters` characters; at most all tokens."""
+        """Return the smallest number of first tokens whose text has at least `characters` characters.
+
+        The result is the number of all tokens if the full text is shorter.
+        """
         low, high = 0, len(self._tokens)
         if self._blocks is not None:
             first_tokens, chars_before = self._blocks
@@ -50,9 +53,10 @@ class Offsets:
         return low + bisect_left(range(low, high), characters, key=lambda count: len(self.prefix(count)))
 
     def holding(self, characters: int) -> int:
-        """Return the smallest number of tokens whose text has the first `characters` characters, all complete.
+        """Return the smallest number of first tokens whose text has the first `characters` characters, all complete.
 
-        A character may be spread over several tokens; it is complete at the last of them.
+        The bytes of a character may be spread over several tokens. Until the last of these tokens, decoders show a
+        replacement character instead. The result is the number of all tokens if no smaller number suffices.
         """
         last, counts = slice(characters - 1, characters), range(self.reaching(characters), len(self._tokens))
         incomplete = {"", _BROKEN} - {self.text[last]}
@@ -62,8 +66,8 @@ class Offsets:
     def _blocks(self) -> tuple[list[int], list[int]] | None:
         """Return the index of each block's first token, and the number of characters before each block.
 
-        None if the decoder cannot start inside the tokens, i.e. if the blocks' texts do not have the length of the full
-        text.
+        The result is None if the lengths of the blocks' texts do not add up to the length of the full text, because the
+        decoder cannot start inside the tokens.
         """
         first_tokens, chars_before = [0], [0]
         while first_tokens[-1] + BLOCK < len(self._tokens):
@@ -74,9 +78,10 @@ class Offsets:
         return (first_tokens, chars_before) if total == len(self.text) else None
 
     def _next_boundary(self, first: int) -> int:
-        """Return the first index of a token, from `first` on, that shares no character with the token before it.
+        """Return the smallest token index, from `first` on, at which a block can start.
 
-        If no index of the next `_TRIES` is a boundary, return `first`.
+        The token at the index and the token before it must each decode to complete characters. `_TRIES` indices are
+        tried; if none qualifies, return `first`.
         """
         for index in range(first, min(first + _TRIES, len(self._tokens))):
             if not any(_BROKEN in self._decode(self._tokens[i : i + 1]) for i in (index - 1, index)):

@@ -32,10 +32,11 @@ def track_values(
     overrides: Mapping[str, float] = MappingProxyType({}),
     previous: Mapping[str, float] = MappingProxyType({}),
 ) -> dict[str, float]:
-    """Return the value of each track before a step, by name.
+    """Return the value of each track at a step, by name; tracks are evaluated in order and may read earlier tracks.
 
-    A track with a `start` may read its own previous value, and metrics of the previous step. It has its start value at
-    step 0, and if it has no previous value. It keeps its previous value if a metric that it reads has no value.
+    A track with a `start` may read its own previous value, and metrics of the previous step. At step 0 its value is
+    `start`. If it has no previous value, `start` takes the place of this value. It keeps its previous value if a metric
+    that it reads has no value.
 
     Args:
         reward: The reward with its tracks.
@@ -79,7 +80,11 @@ def track_values(
 
 
 def inputs_of(table: pl.DataFrame) -> RewardInputs:
-    """Return the responses of a table as the arrays of a reward, [questions, rollouts]."""
+    """Return the responses of a table as the arrays of a reward, [questions, rollouts].
+
+    The numbers of rollouts start at 0 and are equally many for each question. The features `mode` and `budget` are
+    present only if no response lacks them. Question ids are empty.
+    """
     rollouts = int(table["rollout"].max()) + 1  # type: ignore[arg-type]
     shape = (table.height // rollouts, rollouts)
     length = table["tokens"].to_numpy().astype(float).reshape(shape)
@@ -101,7 +106,9 @@ def _measure_statistic(
     numbers: Mapping[str, float],
     reader: str,
 ) -> float:
-    """Return a statistic over earlier responses that meet its condition.
+    """Return a statistic over the responses that meet its condition.
+
+    A statistic over `steps` reads the last `node.window` tables of `recent`; another statistic reads `monitor`.
 
     Args:
         node: The statistic.
@@ -111,7 +118,8 @@ def _measure_statistic(
         reader: The setting with the expression, for messages.
 
     Returns:
-        The statistic; without responses the value of `empty` if given, else 0 for a sum or count, and NaN for others.
+        The statistic. If no response meets the condition: the value of `empty` if given, else 0 for a sum or count, and
+        NaN for another statistic.
     """
     no_group = ResponseGroup("", ())
     tables = (

@@ -60,13 +60,15 @@ from runners.rewards.inputs import (
 
 
 def statistic(fn: str, value: Floats, keep: Bools, counts: Ints, axis: int) -> Floats:
-    """Return a statistic along an axis, which keeps size 1; if no number counts, the result has no meaning.
+    """Return a statistic of the selected numbers along an axis; the axis keeps size 1.
+
+    Where no number is selected, `count` and `sum` are 0, and the value of another statistic has no meaning.
 
     Args:
-        fn: The statistic: `count`, `sum`, `min`, `max`, `median`, `mean` or `std`.
+        fn: The statistic: `count`, `sum`, `min`, `max`, `median`, `mean` or `std` (population).
         value: The numbers.
-        keep: Whether a number counts, of the shape of `value`.
-        counts: How many numbers count, with size 1 along the axis.
+        keep: Whether a number is selected, of the shape of `value`.
+        counts: The number of selected numbers along the axis, with size 1 along the axis.
         axis: The axis.
     """
     if fn == "count":
@@ -91,12 +93,14 @@ def statistic(fn: str, value: Floats, keep: Bools, counts: Ints, axis: int) -> F
 
 
 def are_equal(gaps: Floats, values: Floats, axis: int | None) -> Bools:
-    """Return whether the values along an axis differ by rounding alone; the axis keeps size 1.
+    """Return whether the values along an axis are equal except for rounding; the axis keeps size 1.
+
+    They are if each distance from the mean is at most `ROUNDING` times the largest absolute value.
 
     Args:
-        gaps: Distances from the mean, 0 for values that do not count.
-        values: The values, 0 for values that do not count.
-        axis: The axis, or None for all values.
+        gaps: Signed distances of the values from their mean; 0 for values that are not selected.
+        values: The values; 0 for values that are not selected.
+        axis: The axis; None to compare all values of the array.
     """
     largest = np.abs(values).max(axis=axis, keepdims=True)
     return np.asarray(np.abs(gaps).max(axis=axis, keepdims=True) <= ROUNDING * largest)
@@ -147,12 +151,14 @@ FUNCTIONS: dict[Function, Callable[..., Floats]] = {
 
 
 def _sum(value: Floats, keep: Bools, axis: int) -> Floats:
-    """Return the sum of the numbers that count along an axis, added in order, so that it rounds like a loop.
+    """Return the sum of the selected numbers along an axis; the axis keeps size 1.
+
+    The numbers are added one after another. The sum therefore rounds exactly as the loop in `interpret` does.
 
     Args:
         value: The numbers.
-        keep: Whether a number counts, of the shape of `value`.
-        axis: The axis, which keeps size 1.
+        keep: Whether a number is selected, of the shape of `value`.
+        axis: The axis.
     """
     terms = np.where(keep, value, 0.0)
     return np.take(np.add.accumulate(terms, axis=axis), [-1], axis=axis)
@@ -188,6 +194,9 @@ class _StepScope:
 def vectorise(reward: Reward, inputs: RewardInputs, forced: Verdicts, bare: Verdicts) -> Floats:
     """Return the rewards of all responses of a step.
 
+    A dense reward has a value at each split, a position at which a response is divided. An outcome has one value. A
+    reward with parts has the value of each part, followed by each weight that is not constant.
+
     Args:
         reward: The reward.
         inputs: The arrays of the step's responses.
@@ -195,9 +204,7 @@ def vectorise(reward: Reward, inputs: RewardInputs, forced: Verdicts, bare: Verd
         bare: Returns verdicts on the answers of prefixes, without forcing.
 
     Returns:
-        Rewards, [questions, rollouts, splits], without meaning for splits that a response lacks (`inputs.present`). An
-        outcome has a single split. A reward with parts has the value of each part, then each weight that is not
-        constant, in place of splits.
+        Rewards, [questions, rollouts, values]. A dense reward's value has no meaning if `inputs.present` is false.
 
     Raises:
         Problem: E0920, if a reward is NaN or infinite; E0922, if the data lack a number; E0505, if reference samples
@@ -220,7 +227,7 @@ def evaluate(
         bare: Returns verdicts on the answers of prefixes, without forcing.
 
     Returns:
-        Rewards, [questions, rollouts, splits], and the values of `let` definitions by name.
+        Rewards, [questions, rollouts, values], and the values of `let` definitions by name, with all axes of the module.
     """
     with np.errstate(all="ignore"), warnings.catch_warnings():
         warnings.simplefilter("ignore", RuntimeWarning)
@@ -252,7 +259,7 @@ def aggregate_depth(value: IR | Node) -> int:
 
 
 def _never(responses: Ints, cut: Ints) -> Bools:
-    """Refuse to return verdicts, for expressions that must not cut responses."""
+    """Raise ValueError: a stand-in for a function of verdicts, for expressions that must not cut responses."""
     raise ValueError("this expression cannot cut responses")
 
 
@@ -283,12 +290,15 @@ def measure_each(
 
 
 def measure_tokens(node: TokenRun, tokens: Mapping[str, Floats], inputs: RewardInputs) -> float:
-    """Return a statistic over the tokens of a single response.
+    """Return a statistic over the tokens of a single response that meet the statistic's condition.
+
+    If no token meets the condition, the result is the value of `empty` if given, else 0 for a sum or count, and NaN for
+    another statistic.
 
     Args:
         node: The statistic.
         tokens: The values of the tokens by name, each [tokens].
-        inputs: The arrays of the step, for the values of tracks.
+        inputs: The arrays of the step, from which only the values of tracks are read.
     """
     evaluator = _Evaluator(Reward(name="", outcome=node.value), inputs, _never, _never)
     scope = evaluator.scope("", {f"{TRACK}{name}": value for name, value in inputs.tracks.items()})
@@ -314,13 +324,20 @@ class _Evaluator:
     """The evaluation of a reward's expressions for all responses of a step."""
 
     def __init__(self, reward: Reward, inputs: RewardInputs, forced: Verdicts, bare: Verdicts) -> None:
-        """Set the reward, the arrays of responses, and the functions that return verdicts on forced and on bare answers."""
+        """Set the reward and its inputs; the arguments are those of `vectorise`.
+
+        Values have three axes and one for each level of nested aggregates.
+        """
         self.reward, self.inputs, self.forced, self.bare = reward, inputs, forced, bare
         self.axes = 3 + aggregate_depth(reward)
         self.earlier = inputs.earlier or PastResponses.of([()] * len(inputs.questions))
 
     def lets(self) -> tuple[_StepScope, dict[str, Floats]]:
-        """Return the scope after all `let` definitions of the reward, and their values by name."""
+        """Evaluate the reward's `let` definitions in order.
+
+        Returns:
+            The scope of expressions that may name the definitions, and the values of the definitions by name.
+        """
         scope = self.scope("y", {f"{TRACK}{name}": value for name, value in self.inputs.tracks.items()})
         lets: dict[str, Floats] = {}
         for let in self.reward.lets:
@@ -408,7 +425,11 @@ class _Evaluator:
                 raise ValueError("statistics over earlier steps must be replaced by their values first")
 
     def over_batch(self, node: StepStatistic, scope: _StepScope) -> Floats:
-        """Return a statistic over all responses of the step, the same for each response."""
+        """Return a statistic over the step's responses that meet its condition, the same value for each response.
+
+        If no response meets the condition, return the value of `empty` if given, else 0 for a sum or count, and NaN for
+        another statistic.
+        """
         inner = replace(scope, responses={node.var: _Response("group", 1)}, depth=0)
         where = np.ones((1,) * self.axes) if node.where is None else self.value(node.where, inner)
         value = np.ones((1,) * self.axes) if node.fn == "count" else self.value(node.value, inner)
@@ -430,7 +451,16 @@ class _Evaluator:
         return table.reshape(shape)
 
     def column(self, name: str, scope: _StepScope, field: str) -> Floats:
-        """Return `length` or `correct` of the responses of this name, along their axis."""
+        """Return `length` or `correct` of the responses of this name, along the axis of the name.
+
+        Args:
+            name: The name of the responses: rollouts, reference samples, or earlier responses.
+            scope: The values of names.
+            field: `length` or `correct`.
+
+        Raises:
+            Problem: E0505, if the name means reference samples and there are none.
+        """
         response = scope.responses[name]
         if response.over == "group":
             return self.along(getattr(self.inputs, field), response.axis)
@@ -442,7 +472,18 @@ class _Evaluator:
         return self.along(table, response.axis)
 
     def feature(self, name: str, field: str, scope: _StepScope) -> Floats:
-        """Return a feature of the responses of this name, along their axis; raise E0922 if they lack it."""
+        """Return a feature of the responses of this name, along the axis of the name.
+
+        Earlier responses have no features.
+
+        Args:
+            name: The name of the responses: rollouts, reference samples, or earlier responses.
+            scope: The values of names.
+            field: The feature.
+
+        Raises:
+            Problem: E0922, if the responses lack the feature.
+        """
         response = scope.responses[name]
         features, reference_features = self.inputs.features, self.inputs.reference_features
         tables = {"group": features, "ref": reference_features}.get(response.over, {})
@@ -461,7 +502,7 @@ class _Evaluator:
         return out
 
     def previous_split(self) -> Floats:
-        """Return the end of the split before each split in tokens, 0 for the first split."""
+        """Return the previous split's position, in tokens, for each split; 0 for the first split."""
         ends = self.inputs.split_tokens
         previous = np.concatenate((np.zeros_like(ends[:, :, :1]), ends[:, :, :-1]), axis=2)
         return previous.reshape(*previous.shape, *([1] * (self.axes - 3)))
@@ -473,13 +514,19 @@ class _Evaluator:
         return table.reshape(shape)
 
     def at_cut(self, name: str, cut: Expression, scope: _StepScope, verdicts: Verdicts) -> Floats:
-        """Return verdicts at a cut on responses of this name; beyond its end a response has its own verdict.
+        """Return verdicts on responses of this name after a cut.
+
+        A cut is rounded down and at least 0. At a cut at or beyond a response's end, the verdict is that on the full
+        response. At a NaN cut the result is NaN.
 
         Args:
-            name: The name of the responses.
-            cut: The cut in tokens; the result is NaN if the cut is NaN.
+            name: The name of the responses, which must be rollouts.
+            cut: The cut in tokens.
             scope: The values of names.
             verdicts: Returns verdicts at cuts below the responses' lengths.
+
+        Raises:
+            Problem: E0505, if the responses are not rollouts, because only rollouts are graded at cuts.
         """
         response = scope.responses[name]
         if response.over != "group":
@@ -496,7 +543,11 @@ class _Evaluator:
         return out
 
     def token_statistic(self, node: TokenRun, scope: _StepScope) -> Floats:
-        """Return the statistic of each response's tokens, up to the node's cut or the response's end."""
+        """Return the statistic of each response's tokens, up to the node's cut or the response's end; NaN for a NaN cut.
+
+        Raises:
+            Problem: E0922, if the responses are not rollouts, or the statistic was not computed.
+        """
         response, key = scope.responses[node.of], node.of_any
         if response.over != "group" or key not in self.inputs.tokens:
             raise given_missing(
@@ -510,7 +561,11 @@ class _Evaluator:
         return values if node.cut is None else np.where(np.isnan(self.value(node.cut, scope)), np.nan, values)
 
     def aggregate(self, node: Aggregate, scope: _StepScope) -> Floats:
-        """Return a statistic over responses or splits, computed along an axis of its own."""
+        """Return a statistic over the responses or splits that meet its condition, computed along a new axis.
+
+        Where no response or split meets the condition, the result is the value of `empty` if given, else 0 for a sum or
+        count, and NaN for another statistic.
+        """
         axis = 3 + scope.depth
         if node.over == "splits":
             members = self.splits(self.inputs.split_tokens, axis)
@@ -540,12 +595,14 @@ class _Evaluator:
 
 
 def _require_finite(reward: Reward, inputs: RewardInputs, values: Floats, lets: Mapping[str, Floats]) -> None:
-    """Raise E0920 for the first reward that is NaN or infinite, with values of its response.
+    """Raise E0920 for the first reward that is NaN or infinite, with the numbers of its response for the message.
+
+    A dense reward is checked only at splits that the response has.
 
     Args:
         reward: The reward.
         inputs: The arrays of the step.
-        values: The rewards, [questions, rollouts, splits].
+        values: The rewards, [questions, rollouts, values].
         lets: The values of `let` definitions by name.
     """
     present = np.broadcast_to(inputs.present, values.shape) if reward.dense is not None else np.True_
@@ -581,8 +638,9 @@ def _require_finite(reward: Reward, inputs: RewardInputs, values: Floats, lets: 
 class Cuts:
     """The cuts in tokens at which a reward needs verdicts, by response; responses are numbered question by question.
 
-    `forced` are cuts with a forced answer, and `bare` are cuts without forcing; all are below the response's length.
-    `tokens` are the cuts of each statistic over tokens, which may be the response's end.
+    `forced` are cuts at which an answer is forced. `bare` are cuts at which the prefix itself is graded, without
+    forcing. All are below the response's length. `tokens` are the cuts of each statistic over tokens, which may be the
+    response's end.
     """
 
     forced: tuple[tuple[int, ...], ...]
@@ -591,7 +649,7 @@ class Cuts:
 
     @property
     def any(self) -> bool:
-        """Return whether a response needs a verdict at a cut."""
+        """Return whether any response needs a verdict at a cut."""
         return any(self.forced) or any(self.bare)
 
 
@@ -613,9 +671,10 @@ class _Recorder:
 
 
 def needed_cuts(reward: Reward, inputs: RewardInputs) -> Cuts:
-    """Return the cuts at which `vectorise` may need verdicts, whatever the verdicts are.
+    """Return the cuts at which `vectorise` may need verdicts, found by evaluating the reward with recorders.
 
-    A cut at or beyond a response's end needs no verdict, because the response's own verdict counts there.
+    Both branches of an `if` are evaluated, so cuts in either branch are found. A cut at or beyond a response's end needs
+    no verdict, because the verdict on the full response is used.
 
     Args:
         reward: The reward.

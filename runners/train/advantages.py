@@ -26,9 +26,11 @@ from runners.rewards.vectorise import are_equal
 def section_advantages(rewards: Floats, present: Bools, rule: Advantage) -> Floats:
     """Return the advantage of each section's tokens before any normalisation over the batch.
 
-    With `absent = zero`, a rollout without a split enters the split's mean and deviation with the value 0. A reward
-    with one split credits all tokens of the response under every rule. `credit = as_printed` gives Return_i to the
-    section after L_i, so the first section earns nothing.
+    A split is a position, in tokens, at which a response is divided into sections. Section i ends at split i.
+    `credit = own` credits a section with the reward at its split only. Otherwise it is credited with Return_i, the sum of
+    the rewards at its split and at all later splits. `credit = as_printed` then moves Return_i to the section after split
+    i, so the first section earns nothing; with a single split nothing is moved. With `absent = zero`, a rollout that
+    lacks a split enters the split's mean and deviation with the value 0.
 
     Args:
         rewards: Rewards at splits, already multiplied by the weights c_j, [questions, rollouts, splits].
@@ -59,7 +61,7 @@ def normalise_group(
 ) -> Floats:
     """Normalise the values at each split over the rollouts of a question that have the split.
 
-    Equal values, or a single value, have a z-score of 0.
+    Values that are equal except for rounding, and a single value, become 0 (unless `normalise` is `none`).
 
     Args:
         values: Values at splits, [questions, rollouts, splits].
@@ -111,9 +113,10 @@ def section_tokens(split_tokens: Floats, present: Bools, length: Floats) -> Ints
 def normalise_batch(
     advantages: Floats, tokens: Ints, equal: Literal["left_out", "counted"] = "left_out"
 ) -> Floats:
-    """Return z-scores of the advantages over all tokens of the step (population deviation, every token weighs 1).
+    """Return z-scores of the advantages over all tokens of the step, with equal weights and the population deviation.
 
-    A section has no gradient if its advantage is 0 for all rollouts of a question, i.e. if their rewards are equal.
+    A section has no gradient if its advantage is 0 for all rollouts of a question, i.e. if their rewards are equal. If
+    all advantages are equal, the result is 0. Without tokens the advantages are returned unchanged.
 
     Args:
         advantages: Advantages of sections, [questions, rollouts, sections].
@@ -152,7 +155,7 @@ def advantages_of(
 ) -> tuple[Floats, Ints]:
     """Return each section's advantage, bounded but not yet normalised over the batch, and its number of tokens.
 
-    If `rule.batch` is set, `finish_batch` bounds the advantages later, after its normalisation.
+    If `rule.batch` is set, the advantages are not bounded here: `finish_batch` normalises and then bounds them.
 
     Args:
         rewards: Rewards at splits, [questions, rollouts, splits].
@@ -160,8 +163,8 @@ def advantages_of(
         present: Whether a response has the split, of the shape of `rewards` or a shape that broadcasts to it.
         length: Tokens of each response, [questions, rollouts].
         rule: The settings of the advantage.
-        user_function: The user's function that computes advantages instead of the rule, if there is a function.
-        correct: Whether each response is correct, [questions, rollouts]; only the user's function reads it.
+        user_function: The user's function that computes advantages instead of the rule; None to apply the rule.
+        correct: Verdicts, 1 or 0, [questions, rollouts]; only the user's function reads them. None counts as all wrong.
 
     Returns:
         Advantages and numbers of tokens, both [questions, rollouts, splits].
@@ -199,6 +202,8 @@ TRIAL_GROUPS = (
 
 def part_weights(values: Floats, parts: Sequence[Part]) -> Floats:
     """Return the weight of each part of a reward for each response.
+
+    A part's weight is a constant, or an expression that was computed for each response.
 
     Args:
         values: The values of all parts, followed by the values of computed weights, [questions, rollouts, values].
@@ -241,9 +246,9 @@ def advantages_of_parts(
         weighted_values: The values of `normalise_parts`, [questions, rollouts, parts].
         parts: The parts of the reward; `part.on` says which tokens earn a part.
         rule: The settings of the advantage.
-        first_token_kind: 0 if the response has a prefix, 1 if it has no prefix and begins with thinking, 2 if it has no
-            prefix and begins with the solution, [questions, rollouts]. Without a prefix the first token earns the
-            prefix's parts too. None: all responses have a prefix.
+        first_token_kind: What the first section of a response is, [questions, rollouts]: 0 for a prefix; without a
+            prefix it is the first token, 1 for a token of thinking, 2 for a token of the solution. Such a token earns
+            the prefix's parts and those of its kind. None counts as 0 for all responses.
 
     Returns:
         Advantages of prefix, thinking and solution, [questions, rollouts, 3].
@@ -263,7 +268,7 @@ def advantages_of_parts(
 
 
 def finish_batch(advantages: Floats, tokens: Ints, rule: Advantage) -> Floats:
-    """Normalise advantages over the step's tokens and then bound them, if `rule.batch` is set.
+    """Normalise advantages over the step's tokens and then bound them, if `rule.batch` is set; else change nothing.
 
     Args:
         advantages: Advantages, [questions, rollouts, sections].
@@ -284,7 +289,7 @@ def bound_advantages(advantages: Floats, bound: float | None) -> Floats:
 
 
 def _bound_unnormalised(advantages: Floats, rule: Advantage) -> Floats:
-    """Return bounded advantages, or unchanged advantages if `finish_batch` will normalise and bound them."""
+    """Return bounded advantages; unchanged if `rule.batch` is set, because `finish_batch` then bounds them later."""
     return advantages if rule.batch else bound_advantages(advantages, rule.bound)
 
 
@@ -293,16 +298,17 @@ def try_reward(
 ) -> tuple[TriedResponse, ...]:
     """Compute a reward and its advantages for one group of responses, as a trial without training.
 
-    The group is treated as the only group of the step: normalisation over the batch and tracks (statistics that a
-    reward keeps across steps) see this group alone. `group.tracks` may give a track's value, and the number of the step
-    (else 0). If a part is earned by the tokens of a phase only, batch normalisation is left out, because the number of
+    The group counts as the only group of the step. Batch normalisation and tracks (statistics that a reward keeps across
+    steps) are computed from it alone. `group.tracks` may give values of tracks, and the number of the step (else 0).
+    Batch normalisation is left out if a part is earned by only some tokens, e.g. by thinking, because the number of
     these tokens is unknown. A user's function of advantages is not run; the advantages are then NaN.
 
     Args:
         reward: The reward.
         rule: The settings of the advantage.
         group: The responses to a question.
-        split_tokens: The splits of each response, in tokens; ignored if the reward has no splits.
+        split_tokens: For each response, the positions in tokens at which it is divided; ignored if the reward has no
+            splits.
 
     Returns:
         The values of each response, in the order of the group. A reward with parts has three advantages: of prefix,

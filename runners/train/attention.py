@@ -57,7 +57,8 @@ def packed_attention(
 ) -> tuple[Tensor, None]:
     """Return causal attention over packed sequences; `transformers` prescribes the signature.
 
-    With `sequences` the input has one row, and no token attends to another sequence.
+    If `sequences` is given, the input has one row, and a token attends only to tokens of its own sequence. On CUDA in
+    half precision, the packed row runs through flash attention. Otherwise attention runs sequence by sequence.
 
     Args:
         module: The layer; not used.
@@ -119,7 +120,7 @@ def _flash(
 
 
 def _attend(query: Tensor, key: Tensor, value: Tensor, scaling: float | None, window: int | None) -> Tensor:
-    """Return causal attention if each row is one sequence, [rows, heads, tokens, dim].
+    """Return causal attention over rows that each hold one sequence, [rows, heads, tokens, dim].
 
     Args:
         query: [rows, heads, tokens, dim].
@@ -145,9 +146,9 @@ def _attend(query: Tensor, key: Tensor, value: Tensor, scaling: float | None, wi
 
 
 def packs(model: Any, device: torch.device) -> bool:
-    """Return whether a model's sequences are packed: on an accelerator, if the model's attention is plain causal.
+    """Return whether a model's sequences are run packed, without padding.
 
-    A CPU's forward pass is written for padded sequences.
+    They are packed on an accelerator if the model's type is in `MODELS`. On a CPU sequences are padded.
     """
     return device.type != "cpu" and getattr(model.config, "model_type", None) in MODELS
 
@@ -160,7 +161,11 @@ def pack(model: Any) -> None:
 
 @cache
 def activate_flash(device: torch.device) -> None:
-    """Switch torch to flash attention 4 on Hopper and Blackwell GPUs if it is installed; else change nothing."""
+    """Switch torch to flash attention 4 if the GPU supports it and the package is installed; else change nothing.
+
+    The supported GPUs have compute capability 9.x or 10.x: Hopper and data-centre Blackwell, without consumer Blackwell
+    (12.x). The switch is global for this process. Repeated calls for a device do nothing.
+    """
     if device.type == "cuda" and torch.cuda.get_device_capability(device)[0] in (9, 10):
         with suppress(ModuleNotFoundError):
             activate_flash_attention_impl("FA4")
@@ -173,11 +178,12 @@ R = TypeVar("R")
 def apply_liger(model: Any, device: torch.device) -> bool:
     """Install liger-kernel's norms, rotary positions and gated layers in this model, if kernels can be compiled.
 
-    The model's `transformers` module stays unchanged for other models, which may be on a CPU, except that its rotary
-    function then chooses by device.
+    liger-kernel replaces functions of the model's `transformers` module, which other models, perhaps on a CPU, share.
+    These functions are therefore restored. Only the rotary function stays replaced, by one that chooses by device.
 
     Returns:
-        Whether the model uses liger-kernel now.
+        True if liger-kernel changed a function of the module; false if kernels cannot be compiled, liger-kernel is not
+        installed, or nothing changed.
     """
     if not can_compile(device) or importlib.util.find_spec("liger_kernel") is None:
         return False
@@ -205,9 +211,9 @@ def apply_liger(model: Any, device: torch.device) -> bool:
 
 
 def _by_device(fused: Callable[..., Any], unfused: Callable[..., Any]) -> Callable[..., Any]:
-    """Return a rotary-position function that calls `fused` on a GPU and `unfused` on a CPU.
+    """Return a rotary-position function that calls `fused` for CUDA tensors and `unfused` for others.
 
-    A `transformers` module has one rotation for its models on all devices.
+    The choice is made at each call because a `transformers` module has one rotary function for models on all devices.
     """
 
     def rotate(q: torch.Tensor, *arguments: Any, **keywords: Any) -> Any:
@@ -218,13 +224,16 @@ def _by_device(fused: Callable[..., Any], unfused: Callable[..., Any]) -> Callab
 
 @cache
 def can_compile(device: torch.device) -> bool:
-    """Return whether Triton can compile kernels for this device: a GPU, with Triton and a C compiler installed."""
+    """Return whether Triton can compile kernels for this device.
+
+    The device must be CUDA, Triton must be installed, and a C compiler must be named by `CC` or found on the path.
+    """
     compiler = os.environ.get("CC") or shutil.which("cc") or shutil.which("gcc") or shutil.which("clang")
     return device.type == "cuda" and importlib.util.find_spec("triton") is not None and compiler is not None
 
 
 def compile_kernel(function: Callable[P, R], device: torch.device) -> Callable[P, R]:
-    """Return the function compiled by torch for inputs of any size, or unchanged if the device has no compiler."""
+    """Return the function compiled by torch for inputs of any size; unchanged if `can_compile` is false."""
     return _compile_once(function) if can_compile(device) else function
 
 

@@ -72,14 +72,15 @@ class TrainBatch:
         read_only: Sequence[Sequence[tuple[int, int]]] | None = None,
         teacher: Sequence[Sequence[int]] = (),
     ) -> TrainBatch:
-        """Return a batch of prompts and responses whose weights are all 1.
+        """Return a batch of prompts and responses with weights of 1; the other columns of trained tokens are empty.
 
         Args:
             prompts: Token ids of each row's prompt.
             tokens: Token ids of each row's response.
-            read_only: Spans of each response that are read but not trained on, as (index of the first token in
-                the response, number of tokens), in order.
-            teacher: Token ids of the prompts for a teacher that reads another wording; empty if there is none.
+            read_only: For each response, the spans that the model reads but is not trained on, as (index of the first
+                token in the response, number of tokens), in order; None if all tokens are trained.
+            teacher: Token ids of the prompts for a teacher that reads another wording; empty if there is no such
+                teacher.
         """
         lengths = [len(prompt) + len(response) for prompt, response in zip(prompts, tokens, strict=True)]
         all_tokens = chain.from_iterable(span for pair in zip(prompts, tokens, strict=True) for span in pair)
@@ -153,7 +154,11 @@ class TrainBatch:
         )
 
     def teacher_rows(self) -> TrainBatch:
-        """Return the rows as the teacher reads them: its prompts, then the same responses, without the other columns."""
+        """Return the rows with the teacher's prompts in place of the policy's, and the same responses.
+
+        The result has no weights, advantages or log-probabilities. If the teacher reads the policy's prompts, the
+        result is this batch, unchanged.
+        """
         if not len(self.teacher_offsets):
             return self
         positions = torch.cat((self.positions, torch.zeros(1, dtype=torch.int32)))
@@ -175,10 +180,13 @@ class TrainBatch:
         )
 
     def crop(self, counts: Tensor) -> TrainBatch:
-        """Return rows that end at a given trained token.
+        """Return the batch with rows shortened after a number of trained tokens.
+
+        A row with count 0 has trained tokens in this batch but keeps its prompt only. A row without trained tokens is
+        unchanged.
 
         Args:
-            counts: How many trained tokens each row keeps from its start, [rows].
+            counts: The number of trained tokens, from the first, that each row keeps, [rows]; at most `num_trained`.
         """
         if torch.equal(counts, self.num_trained):
             return self
@@ -197,7 +205,10 @@ class TrainBatch:
         )
 
     def last_advantages(self) -> Tensor:
-        """Return how many trained tokens each row has up to its last nonzero advantage, [rows]."""
+        """Return the number of trained tokens of each row up to and with the last nonzero advantage, [rows].
+
+        The number is 0 for a row whose advantages are all 0.
+        """
         ends = _offsets(self.num_trained)
         counts = self.num_trained.clone()
         ends_with_advantage = torch.cat((self.advantages, torch.ones(1)))[ends[1:] - 1] != 0
@@ -212,7 +223,10 @@ class TrainBatch:
         return replace(self, **{f.name: getattr(self, f.name).to(device) for f in fields(self)})
 
     def _columns(self, spans: Slices) -> dict[str, Tensor]:
-        """Return, by name, the values of each token column in slices of the trained tokens; empty columns stay empty."""
+        """Return the columns of `TOKEN_COLUMNS` by name, with only the trained tokens in the given slices.
+
+        Empty columns stay empty.
+        """
         columns = {name: getattr(self, name) for name in TOKEN_COLUMNS}
         return {name: _gather(column, spans) if len(column) else column for name, column in columns.items()}
 
@@ -300,15 +314,17 @@ def _predictors(row_starts: Tensor, batch: TrainBatch) -> Tensor:
 
 
 def unshuffle(column: Tensor, rows: Tensor, counts: Tensor) -> Tensor:
-    """Return a column of trained tokens in the batch's order of rows.
+    """Return a column of trained tokens with its rows sorted by their indices in the batch.
+
+    Processes score rows in another order than the batch's; this restores the batch's order.
 
     Args:
-        column: Values of trained tokens, row after row, [tokens of `rows`].
-        rows: The index of each row in the batch, in the order of the column.
+        column: Values of trained tokens, row after row, [tokens of `rows`, …].
+        rows: The index in the batch of each row of the column, in the column's order.
         counts: The number of trained tokens of every row of the batch, [rows of the batch].
 
     Returns:
-        The values in increasing order of row indices, [tokens of `rows`].
+        The values in increasing order of row indices, of the shape of `column`.
     """
     order = rows.argsort()
     return _gather(column, _slices(_offsets(counts[rows])[:-1][order], counts[rows][order]))
@@ -320,7 +336,7 @@ def _offsets(counts: Tensor) -> Tensor:
 
 
 def _ranges(starts: Tensor, counts: Tensor) -> Tensor:
-    """Return the numbers from `starts[i]` up to but without `starts[i] + counts[i]`, concatenated over i."""
+    """Return `arange(starts[i], starts[i] + counts[i])` for each i, concatenated, as int32."""
     all_numbers = torch.arange(max((starts + counts).tolist(), default=0), dtype=torch.int32)
     return _gather(all_numbers, _slices(starts, counts))
 
@@ -373,8 +389,8 @@ def group_by_length(lengths: Sequence[int], max_tokens: int) -> list[list[int]]:
 def assign_padded(lengths: Sequence[int], max_tokens: int, world: int) -> list[list[list[int]]]:
     """Assign rows to processes, and group the rows of each process by length.
 
-    The longest row that is left goes to the process with the fewest tokens so far. All processes must run equally many
-    passes, so empty groups are added to processes with fewer groups.
+    Rows are assigned from the longest to the shortest, each to the process with the fewest tokens so far. A process with
+    fewer groups gets empty groups at the end, because all processes must run equally many passes.
 
     Args:
         lengths: The number of tokens of each row.
@@ -404,9 +420,9 @@ def assign_packed(
 ) -> list[list[list[int]]]:
     """Assign rows to processes in packed groups of about equal cost, equally many groups per process.
 
-    All processes run their n-th groups at the same time, and wait for the costliest of these groups. The number of
-    groups is the smallest that `max_tokens` allows, or slightly larger if this lowers the total time by at least
-    `MIN_SAVING`.
+    All processes run their n-th groups at the same time, and wait for the costliest of these groups. Up to `MAX_TRIES`
+    numbers of groups are tried, from the smallest that the rows fit into. A larger number is taken only if it lowers the
+    total time by more than the share `MIN_SAVING`.
 
     Args:
         lengths: The number of tokens of each row.
@@ -440,9 +456,10 @@ def assign_packed(
 def _balance(
     lengths: Sequence[int], costs: Sequence[float], max_tokens: int, num_groups: int
 ) -> list[list[int]] | None:
-    """Split rows into `num_groups` groups of about equal cost; return None if the rows do not fit.
+    """Divide rows into `num_groups` groups of about equal cost; return None if the rows do not fit.
 
-    The costliest row that is left goes to the group with the lowest cost so far that has room for its tokens.
+    Rows are added from the costliest to the cheapest. Each row goes to the group with the lowest cost so far, among the
+    groups that are empty or stay within `max_tokens` with this row.
 
     Args:
         lengths: The number of tokens of each row.
@@ -451,7 +468,8 @@ def _balance(
         num_groups: The number of groups.
 
     Returns:
-        For each group, the indices of its rows; the costliest group comes first.
+        For each group, the indices of its rows, from the costliest group to the cheapest; None if a row fits into no
+        group.
     """
     groups: list[list[int]] = [[] for _ in range(num_groups)]
     tokens = [0] * num_groups

@@ -60,7 +60,7 @@ def save_tensors(path: Path, tensors: Mapping[str, Tensor], facts: Mapping[str, 
 
 
 def _trained_parameters(model: nn.Module, teacher: nn.Module | None) -> dict[str, nn.Parameter]:
-    """Return the parameters to save: the model's trainable parameters, and all of a moving teacher.
+    """Return the parameters to save, by prefixed name: the model's trainable ones, and all of a moving teacher's.
 
     Args:
         model: The policy; its parameter names get the prefix `model/`.
@@ -79,9 +79,10 @@ def save_state(
     ranks: Ranks,
     teacher: nn.Module | None = None,
 ) -> None:
-    """Save everything that the next step depends on, as one file per shard of the model.
+    """Save weights, optimizers and metrics, from which training continues, as one file per shard of the model.
 
-    All ranks call it. The index names a step only when all files of the step are written; older files are then removed.
+    All ranks must call this. If copies of the model exist, only the first copy's ranks write. The index is written after
+    all files of the step, and older files are then removed; an interruption thus leaves a complete state.
 
     Args:
         work: The stage's working directory.
@@ -117,9 +118,9 @@ def load_state(
     ranks: Ranks,
     teacher: nn.Module | None = None,
 ) -> TrainingState:
-    """Restore model, optimizers and a moving teacher in place from the last `save_state`.
+    """Restore model, optimizers and a moving teacher in place from the last `save_state`, if a state was saved.
 
-    The arguments are those of `save_state`.
+    The arguments are those of `save_state`. The state may have been saved by another number of processes.
 
     Returns:
         The finished steps; no steps if nothing was saved.
@@ -181,8 +182,8 @@ def iter_local_shards(stored: TensorFiles, model: nn.Module, ranks: Ranks) -> It
     """Yield this rank's rows of each stored tensor.
 
     Args:
-        stored: The files. A tensor's name is a prefix, a slash, and the name of a parameter of the model; the
-            parameter says which rows this rank has.
+        stored: The files. A tensor's name ends in a slash and the name of a parameter of the model. The tensor is
+            sharded like this parameter.
         model: The policy.
         ranks: The processes of the training.
 
@@ -207,8 +208,9 @@ def load_trained_model(
 ) -> tuple[Any, Scorer]:
     """Load a model in float32 for training, with a scorer that runs its forward pass in `precision`.
 
-    Each process reads its own rows of a sharded model. If the names of tensors in the files differ from the model's
-    names, as for mixtures of experts, each process reads the full model and keeps its own rows.
+    A single process without a mesh loads the full model. Otherwise the model is sharded, and each process reads only its
+    own rows from the files. This needs equal names in the files and in the model. If they differ, as for mixtures of
+    experts, each process reads the full model and keeps its own rows.
 
     Args:
         folder: The checkpoint.
@@ -242,9 +244,9 @@ def load_trained_model(
 
 
 def _has_same_names(model: Any, stored: TensorFiles) -> bool:
-    """Return whether the files name every tensor as the model does, and store tied tensors once.
+    """Return whether the files have every tensor of the model under the model's name, and no second name of tied ones.
 
-    Of tensors that share memory (tied), the files may have the first name only.
+    Tied tensors share memory; only the first of their names may occur in the files.
     """
     parameter_names = {name for name, _ in model.named_parameters()}
     tied = {name for name, _ in model.named_parameters(remove_duplicate=False)} - parameter_names

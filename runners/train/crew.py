@@ -23,7 +23,7 @@ class Crew:
         self.learner, self.reference, self.ranks = learner, reference, learner.ranks
 
     def call(self, method: str, *arguments: Any, **rank_zero_arguments: Any) -> Any:
-        """Call a method on every rank, and return the result of rank 0, which alone may run this.
+        """Call a method on every rank, and return its result on rank 0; only rank 0 may call this, while others `serve`.
 
         Args:
             method: The name of a method of this class.
@@ -84,7 +84,9 @@ class Crew:
         return None
 
     def hand(self, function: Callable[..., None], *arguments: Any) -> None:
-        """Call a function on this rank with an iterator over all full weights; all ranks call it.
+        """Call a function on this rank with an iterator over all full weights; all ranks must call this.
+
+        Gradients and cached memory of the device are freed before and after.
 
         Args:
             function: Called with the iterator of (name, full tensor), the rank, and `Ranks.all_gather_objects`.
@@ -97,7 +99,9 @@ class Crew:
             self.learner.release_memory()
 
     def score(self, by_reference: bool, with_entropies: bool, batch: TrainBatch | None = None) -> Tensor:
-        """Score the trained tokens of a batch at temperature 1 by the policy or the reference model.
+        """Score the trained tokens of a batch at temperature 1 by the policy or the reference model, on all ranks.
+
+        The reference model reads the teacher's prompts, if the batch has them.
 
         Args:
             by_reference: Whether the reference model scores, instead of the policy.

@@ -84,7 +84,7 @@ class Round:
     sections: Ints
 
     def select(self, questions: Sequence[int]) -> Round:
-        """Return the round with the questions of these indices only."""
+        """Return a round with only the questions of these increasing indices; the round itself if all are chosen."""
         if len(questions) == len(self.advantages):
             return self
         group_size, chosen = self.advantages.shape[1], list(questions)
@@ -100,15 +100,22 @@ def make_step(
 ) -> StepData:
     """Sample and score rounds of questions until the step's batch is full.
 
-    The batch has `batch.prompts` questions with a gradient, or fewer if `resample` further rounds did not give enough.
-    If no question has a gradient, the batch is the full first round.
+    A round is one sample of questions with their graded responses. A question has a gradient if some token of its
+    responses has a nonzero advantage.
+
+    With `resample = 0` there is one round, and the batch has all its questions. Otherwise further rounds are sampled,
+    at most `resample`, until `batch.prompts` questions have a gradient. The batch has only these questions, perhaps
+    fewer than `batch.prompts`. If no question of any round has a gradient, the batch is the first round.
 
     Args:
-        sample: A function from the number of a draw to its questions with graded responses. No two rounds, of this or
-            other steps, have the same number.
+        sample: Returns the graded responses to a sample of questions, given the number of the sample. Every round of
+            every step has another number.
         method: The settings.
         step: The step, counted from 0.
-        user_function: The user's function of advantages, if the method names a function.
+        user_function: The user's function of advantages; None if the method names none.
+
+    Returns:
+        The batch; and the metrics, the table of rollouts and the seconds, which cover all sampled responses.
     """
     max_rounds, missing, questions_before = 1 + method.resample, method.batch.prompts, 0
     rounds: list[Round] = []
@@ -141,13 +148,14 @@ def make_step(
 def score(graded: GradedStep, method: Ppo, user_function: AdvantageFunction | None = None) -> ScoredStep:
     """Compute the rewards and advantages of a step's responses.
 
-    If the user's Python fails for a response, the response gets the lowest reward of the step. A failure therefore
-    gains nothing, whatever the sign of the failed term.
+    If a user's Python function in the reward fails for a response, each of the response's rewards becomes the lowest
+    reward of the step at this split or part. A policy therefore cannot gain by causing failures, even if the function's
+    value is subtracted.
 
     Args:
         graded: The step's responses with their verdicts.
         method: The settings.
-        user_function: The user's function of advantages, if the method names a function.
+        user_function: The user's function of advantages; None if the method names none.
 
     Raises:
         Problem: E0920, if a reward is not finite.
@@ -178,10 +186,10 @@ def score(graded: GradedStep, method: Ppo, user_function: AdvantageFunction | No
 
 
 def _score_parts(graded: GradedStep, method: Ppo, values: Floats, prefix_lengths: Ints) -> ScoredStep:
-    """Score a step whose reward has parts: terms that are normalised separately and earned by certain tokens.
+    """Score a step whose reward has parts: terms that are normalised separately, each credited to a kind of tokens.
 
-    The sections of a response are its prefix (or first token, without a prefix), its thinking if the method counts
-    thinking, and its solution.
+    The first section of a response is its trained prefix, or its first token if there is no prefix. If the method sets
+    `rollout.solution`, the other sections are thinking and solution. Otherwise the second section has all other tokens.
 
     Args:
         graded: The step's responses with their verdicts.
@@ -208,7 +216,10 @@ def _score_parts(graded: GradedStep, method: Ppo, values: Floats, prefix_lengths
 
 
 def _add_endings(graded: GradedStep, sections: Ints, prefix_lengths: Ints) -> None:
-    """Count the inserted tokens that ended a response's thinking as tokens of its last thinking section, in place.
+    """Add the inserted tokens that end a response's thinking to the counts of sections, in place.
+
+    They count in the section of the last token before them. They are trained like sampled tokens if
+    `loss.ending_tokens` is `policy`.
 
     Args:
         graded: The step's responses.
@@ -228,7 +239,7 @@ def _equal_share(advantages: Floats) -> float:
 
 
 def find_trainable(scored: ScoredStep) -> list[int]:
-    """Return the indices of the questions that have a token with a nonzero advantage."""
+    """Return the indices of the questions with a gradient: a token of some response has a nonzero advantage."""
     has_gradient = ((scored.advantages != 0) & (scored.sections > 0)).any(axis=(1, 2))
     return [int(i) for i in np.flatnonzero(has_gradient)]
 
@@ -236,7 +247,8 @@ def find_trainable(scored: ScoredStep) -> list[int]:
 def batch_of(scored: ScoredStep, loss: Loss = PLAIN) -> TrainBatch:
     """Return the training batch of scored rollouts, with the engine's log-probabilities and tokens' advantages.
 
-    A trained prefix, which is the end of a prompt, moves from the prompt to the response.
+    A trained prefix is the last tokens of a prompt, which are trained although the engine did not sample them. In the
+    batch they belong to the response.
 
     Args:
         scored: The scored rollouts.
@@ -266,7 +278,7 @@ def batch_of(scored: ScoredStep, loss: Loss = PLAIN) -> TrainBatch:
 
 
 def _sampled_mask(inserted: Sequence[Sequence[tuple[int, int]]], num_trained: Sequence[int]) -> torch.Tensor:
-    """Return a mask of the trained tokens that the engine sampled, [trained tokens].
+    """Return a mask of all trained tokens that is true for tokens that the engine sampled, [trained tokens].
 
     Args:
         inserted: For each row, the spans of trained tokens that were inserted, as (index of the first token, number of
@@ -317,7 +329,10 @@ def _spread_to_trained(sampled_values: Floats, mask: torch.Tensor) -> torch.Tens
 
 
 def join_rounds(rounds: Sequence[Round], rule: Advantage) -> TrainBatch:
-    """Concatenate the batches of a step's rounds, and normalise their advantages together if `rule.batch` is set."""
+    """Concatenate the batches of a step's rounds; if `rule.batch` is set, normalise and bound all advantages together.
+
+    Without `rule.batch` the advantages of the rounds are final already, and stay unchanged.
+    """
     batch = TrainBatch.concat([round_.batch for round_ in rounds])
     if not rule.batch:
         return batch
@@ -336,8 +351,10 @@ def join_rounds(rounds: Sequence[Round], rule: Advantage) -> TrainBatch:
 def step_metrics(scored: ScoredStep) -> dict[str, float]:
     """Return the metrics of a step that are known before its update, by column name.
 
-    Most are means over responses. `entropy` is the mean of minus the engine's log-probability of sampled tokens, in
-    nats, an estimate of the entropy at temperature 1.
+    `tokens`, `forced_answers` and the failures are totals; `entropy` is over tokens, `equal_groups` over questions, and
+    most others are means over responses. `entropy` is the mean of minus the engine's log-probability of sampled tokens,
+    in nats: an estimate of the entropy at temperature 1. Metrics of thinking, reward failures and forced answers are
+    absent if the step has none.
     """
     graded, inputs = scored.graded, scored.graded.inputs
     responses = [rollout.response for rollout in graded.rollouts]
@@ -368,9 +385,9 @@ def step_metrics(scored: ScoredStep) -> dict[str, float]:
 
 
 def reward_metrics(graded: GradedStep, reward: Reward) -> dict[str, float]:
-    """Return the mean of each metric that the reward defines, over responses with a finite value, by column name.
+    """Return the mean of each metric that the reward defines, by column name.
 
-    A metric without a finite value is left out.
+    The mean is over the responses with a finite value. A metric is left out if no response has a finite value.
     """
     values = vectorise_metrics(reward, graded.inputs, graded.forced.look_up, graded.unforced_verdicts.look_up)
     return {
@@ -492,7 +509,7 @@ def _phase_columns(graded: GradedStep) -> dict[str, list[Any]]:
 
 
 def combine_rounds(rounds: Sequence[Mapping[str, float]], sums: Sequence[str] = SUMS) -> dict[str, float]:
-    """Combine the metrics of a step's rounds: sum the metrics in `sums`, and average the others.
+    """Combine the metrics of a step's rounds: add up the metrics in `sums`, and average the others.
 
     Args:
         rounds: For each round, its metrics by column name; a round may lack a metric.

@@ -42,8 +42,10 @@ def ask_models(
     """Compute statistics over the tokens of responses, or of reference answers, at cuts of each response.
 
     A statistic is an expression of a reward, e.g. the mean of `logp(…)` over the first n tokens of a response. It reads
-    named values of each token; a name with the ending `UNDER` means a value under the teacher, other names mean values
-    under the policy.
+    named values of each token. A name with the ending `UNDER` means a value under the teacher or reference model; other
+    names mean values under the policy. A statistic with `truth` reads the tokens of the reference answer, scored after
+    the response's first `cut` tokens. An `AnswerRun` reads the tokens of the response's graded answer; without an answer
+    it reads no tokens.
 
     Args:
         cuts_of: For each statistic, the cuts of each response in tokens.
@@ -101,6 +103,8 @@ def _score_cuts(
     ask: Ask,
 ) -> dict[str, dict[ResponseCut, Floats]]:
     """Return the values of tokens for each response and cut, by name.
+
+    The policy's log-probabilities of its responses come from the engine. All other values come from a forward pass.
 
     Args:
         of_truth: Whether to score the reference answer after the cut, instead of the response.
@@ -169,10 +173,11 @@ def truth_tokens(question: PromptedQuestion, tokenizer: object) -> tuple[int, ..
 
 
 def find_context(graded: GradedRollout, cut: int, grader: Grader) -> tuple[int, ...]:
-    """Return the tokens of a response that come before the reference answer in a scored row.
+    """Return the tokens of a response, and perhaps a forcing text, after which the reference answer is scored.
 
-    At the response's end, the reference answer replaces the last answer in the response. At an earlier cut, or if the
-    response has no answer, the forcing text comes between the response and the reference answer.
+    If the cut is at the response's end, these are the tokens before the answer in the response: the reference answer
+    takes the place of this answer. At an earlier cut, or if the response has no answer, these are the response's first
+    `cut` tokens without a final stop token, followed by the forcing text.
 
     Args:
         graded: The response.
@@ -195,11 +200,11 @@ def find_context(graded: GradedRollout, cut: int, grader: Grader) -> tuple[int, 
 
 
 def find_own_answer(graded: GradedRollout, grader: Grader) -> tuple[int, int, str] | None:
-    """Locate the graded answer in a response, as `find_answer` does.
+    """Locate the graded answer in a response: its last occurrence within the last prefix with this answer.
 
     Returns:
         The number of tokens before the answer, the number of tokens up to its end, and the text before the answer
-        within its first token; None if the response has no answer.
+        within its first token; None if the response has no answer, or its text does not occur.
     """
     text = graded.answer[0].text
     ends = [end for end, prefix in graded.prefixes if prefix is not None and prefix[0].text == text]
@@ -211,9 +216,10 @@ def find_own_answer(graded: GradedRollout, grader: Grader) -> tuple[int, int, st
 def require_truths(
     questions: Sequence[PromptedQuestion], method: Ppo, tokenizer: object, max_row_tokens: int, context: int
 ) -> None:
-    """Check that questions have reference answers that fit into the context, if the method reads reference answers.
+    """Check that questions have reference answers, and that they fit into the context, if the method reads them.
 
-    The reward may score the tokens of reference answers, and the wording for a teacher may contain them.
+    The reward may score the tokens of reference answers, or a teacher's wording may contain `{answer}`. The lengths are
+    checked only for the reward.
 
     Args:
         questions: The questions of the stage.

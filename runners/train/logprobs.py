@@ -25,7 +25,10 @@ class _TokenLogprobs(Function):
 
     @staticmethod
     def forward(ctx: Any, hidden: Tensor, weight: Tensor, targets: Tensor, temperature: float) -> Tensor:
-        """Return the log-probabilities of `token_logprobs`, [tokens]."""
+        """Return the log-probabilities of the targets, [tokens]; the arguments are those of `token_logprobs`.
+
+        The logits are saved for the backward pass only if all tokens fit in one chunk.
+        """
         chunk = chunk_rows(weight)
         log_sums, logprobs = [], []
         is_one_chunk = hidden.shape[0] <= chunk
@@ -95,14 +98,16 @@ def make_logits(hidden: Tensor, weight: Tensor, temperature: float) -> Tensor:
 
 
 def _wide_product(x: Tensor, weight: Tensor) -> Tensor:
-    """Return `x @ weight.T` in float32; sums over half-precision inputs are accumulated in float32 too."""
+    """Return `x @ weight.T` in float32, accumulated in float32 also for half-precision inputs."""
     if _sums_wide(x):
         return torch.mm(x, weight.t(), out_dtype=torch.float32)
     return multiply(x.float(), weight.float())
 
 
 def add_product(total: Tensor, d_logits: Tensor, hidden: Tensor) -> None:
-    """Add `d_logits.T @ hidden` to a float32 matrix in place, without a second matrix of its size on CUDA.
+    """Add `d_logits.T @ hidden` to a float32 matrix in place.
+
+    For half precision on CUDA, the sum needs no second matrix of the size of `total`.
 
     Args:
         total: The sum, [vocabulary, hidden].
@@ -116,7 +121,10 @@ def add_product(total: Tensor, d_logits: Tensor, hidden: Tensor) -> None:
 
 
 def _sums_wide(x: Tensor) -> bool:
-    """Return whether a tensor is half-precision on CUDA, where matrix products can have a float32 result."""
+    """Return whether a matrix product of this tensor can have a float32 result without a cast of the inputs.
+
+    This holds for bfloat16 and float16 on CUDA.
+    """
     return x.device.type == "cuda" and x.dtype in (torch.bfloat16, torch.float16)
 
 
@@ -283,8 +291,8 @@ def token_divergences(
 ) -> Tensor:
     """Return the divergence between p, the policy's distribution, and q, another model's, at each token.
 
-    p is softmax(hidden @ weight.T / temperature); q is computed in the same way. If the two vocabularies have different
-    padding, the tokens that both have are compared. With the mixture m = beta q + (1 - beta) p the forms are
+    p is softmax(hidden @ weight.T / temperature); q is computed in the same way. If one output matrix has more rows, as
+    padding, only the first rows that both have are compared. With the mixture m = beta q + (1 - beta) p the forms are
 
     - `reverse`: KL(p || q).
     - `forward`: KL(q || p).
@@ -399,17 +407,18 @@ def _compare_chunk(
     temperature: float,
     form: Loss,
 ) -> tuple[Tensor, Tensor]:
-    """Return a chunk's divergences, and their gradients with respect to the policy's logits.
+    """Return a chunk's divergences, and their gradients with respect to the policy's logits divided by the temperature.
 
-    For likely tokens, all other tokens form one outcome, and its gradient is divided among them by their probabilities.
+    If q is given by its most likely tokens, all other tokens form one outcome. The gradient of this outcome is divided
+    among these other tokens in proportion to their probabilities.
 
     Args:
         hidden: The policy's hidden states of the chunk, [tokens, hidden].
         weight: The policy's output matrix, [vocabulary, hidden].
-        rows_q: q's hidden states of the chunk, [tokens, hidden], or int64 ids of its most likely tokens, [tokens,
-            k].
+        rows_q: q's hidden states of the chunk, [tokens, hidden]; or the int64 ids of q's most likely tokens, [tokens,
+            k]. The dtype says which of the two.
         matrix_q: q's output matrix, [vocabulary, hidden], or `logprobs` of `TopkDistributions` of all chunks.
-        chunk: The chunk's rows in `matrix_q`, if it has log-probabilities.
+        chunk: The rows of `matrix_q` that belong to the chunk, if `matrix_q` has log-probabilities.
         temperature: The divisor of the logits.
         form: The form of the divergence.
 
@@ -426,7 +435,7 @@ def _compare_chunk(
 
 
 def _compare(policy_logprobs: Tensor, other_logprobs: Tensor, form: Loss) -> tuple[Tensor, Tensor]:
-    """Return the divergences between rows of log-probabilities, and their gradients by the policy's logits.
+    """Return the divergences between rows of log-probabilities, and their gradients with respect to the policy's logits.
 
     For `forward` the gradient is p - q. For `reverse` and `jsd` it is p times the excess of a term over the term's mean
     under p. The terms are log p - log q for `reverse`, and (1 - beta) (log p - log m) for `jsd`.

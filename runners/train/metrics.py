@@ -83,7 +83,7 @@ class ThroughputCounter:
     ) -> dict[str, float]:
         """Return the throughput since the last call, and reset the counter.
 
-        FLOPs are those of the model; the second forward pass of activation checkpointing is not counted.
+        Only the FLOPs of forward and backward passes are counted, not those that activation checkpointing repeats.
 
         Args:
             seconds: Seconds that the work took.
@@ -93,7 +93,7 @@ class ThroughputCounter:
 
         Returns:
             `train_tokens_per_second`, the tokens with a backward pass per second; and `mfu`, the model FLOPs
-            utilisation (0 to 1), if sizes and peak are known. Empty if there were no such tokens.
+            utilisation (0 to 1), if sizes and peak are known. Empty if no token had a backward pass, or `seconds` is 0.
         """
         runs, self.runs = self.runs, []
         trained_tokens = sum(length for length, _, trained in runs if trained)

@@ -58,6 +58,8 @@ class UserLoss:
     def __call__(self, batch: TrainBatch, scores: Tensor) -> Tensor:
         """Return the weighted sum of a micro-batch's losses; a micro-batch without tokens gives 0, with a zero gradient.
 
+        The gradient with respect to the scores is computed here and attached to the result, for a later backward pass.
+
         Args:
             batch: The micro-batch.
             scores: What `Learner.logprobs` returns: log-probabilities, [trained tokens], or with further rows for
@@ -73,7 +75,7 @@ class UserLoss:
         return (batch.weights * losses).sum() + (gradients * (scores - scores.detach())).sum()
 
     def try_it(self, device: torch.device) -> None:
-        """Try the loss on a few tokens of three responses, both separately and in one batch.
+        """Try the loss on a few tokens of three responses, in one batch, separately, and with advantages of 0.
 
         Raises:
             Problem: E0744, if the loss fails, has no gradient, or depends on the other responses of a batch.
@@ -92,7 +94,10 @@ class UserLoss:
         self._try(replace(batch, advantages=torch.zeros_like(batch.advantages)))
 
     def _try(self, batch: TrainBatch) -> tuple[Tensor, Tensor]:
-        """Return the losses of a synthetic batch, and their gradients with respect to log-probabilities, both [tokens]."""
+        """Return the losses of a synthetic batch, and the gradients of their weighted sum, both [tokens].
+
+        The gradients are with respect to the log-probabilities, which are made up from the batch.
+        """
         old = batch.old_logprobs
         rows = [old + 0.3 * torch.sin(5 * old)]
         if self.method.entropy:
@@ -103,7 +108,7 @@ class UserLoss:
         return losses, gradients[0] if gradients.ndim > 1 else gradients
 
     def _differentiate(self, batch: TrainBatch, scores: Tensor) -> tuple[Tensor, Tensor]:
-        """Return the losses of tokens, and the gradient of their weighted sum with respect to the scores.
+        """Call the user's function; return the tokens' losses, and the gradient of their weighted sum by the scores.
 
         Args:
             batch: The micro-batch.
@@ -209,7 +214,7 @@ def open_loss(method: Ppo, folder: Path, resources: Resources) -> UserLoss | Non
 
 
 def _tokens(method: Ppo, batch: TrainBatch, scores: Tensor) -> Tokens:
-    """Return the tokens of a micro-batch for the user's function, as copies that it may change in place.
+    """Return the values of a micro-batch's tokens that the user's function gets, as copies that it may change in place.
 
     Args:
         method: The settings.

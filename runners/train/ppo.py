@@ -29,8 +29,8 @@ def update(
 ) -> dict[str, float]:
     """Run all epochs and minibatches of a step, and return its metrics.
 
-    If `method.crops` is set, a response is run up to its last token with a nonzero advantage only, because later tokens
-    have no gradient. Cropped tokens still count in the means of the loss.
+    If `method.crops` is set, a response is cut after its last token with a nonzero advantage, because later tokens have
+    no gradient. The means of the loss still divide by the uncut number of tokens.
 
     Args:
         learner: The policy.
@@ -38,9 +38,9 @@ def update(
         method: The settings.
         seed: The seed of the order of rows.
         step: The step, counted from 0.
-        engine_is_exact: Whether the engine's log-probabilities equal the trainer's.
-        reference: The reference model of `method.kl`.
-        user_loss: The user's loss, which replaces the terms of `PpoObjective`.
+        engine_is_exact: Whether engine and trainer compute equal log-probabilities, up to float32 rounding.
+        reference: The reference model or teacher of `method.kl`; None if the method has none.
+        user_loss: The user's loss, which replaces the terms of `PpoObjective`; None for PPO's loss.
 
     Returns:
         Metrics by the column names of `metrics.parquet`.
@@ -102,19 +102,22 @@ def update(
 def compare_with(
     reference: Learner | None, learner: Learner, batch: TrainBatch, method: Ppo, temperature: float
 ) -> tuple[TrainBatch, Teacher | None]:
-    """Add the reference model's log-probabilities to a batch, or return a teacher that scores each minibatch.
+    """Prepare the divergence from the reference model or teacher, as columns of the batch or as a teacher.
 
-    With the estimator `advantage`, the divergence is subtracted from the advantages here.
+    Without `method.kl` nothing is prepared. If the divergence compares full distributions, the result has a teacher,
+    which scores each minibatch; with `top_k` it reads the k likely tokens that are added to the batch here. Otherwise the
+    reference model's log-probabilities of the sampled tokens are added. With the estimator `advantage`, the divergence
+    is subtracted from the advantages.
 
     Args:
-        reference: The reference model or teacher, None if the method has none.
+        reference: The reference model or teacher; None if the batch already has what the divergence needs.
         learner: The policy.
         batch: The step's batch.
         method: The settings.
         temperature: The temperature of the policy's and the reference model's distributions.
 
     Returns:
-        The batch; and the teacher, or None if divergences are estimated from sampled tokens only.
+        The batch; and the teacher, or None if there is no divergence or it is estimated from sampled tokens.
     """
     form = method.loss
     if not method.kl:
@@ -136,7 +139,7 @@ def compare_with(
 def weigh_tokens(
     batch: TrainBatch, minibatches: Sequence[Sequence[int]], lengths: Sequence[int], method: Ppo
 ) -> TrainBatch:
-    """Return a batch with each token's weight in the mean of its minibatch.
+    """Return a batch with new weights: each token's factor in the mean of its minibatch, as `method.loss_mean` says.
 
     Args:
         batch: The step's batch, perhaps cropped.
@@ -198,7 +201,10 @@ class PpoObjective:
         return loss
 
     def end_first_minibatch(self) -> Gaps:
-        """Gather and keep the log-ratios of the first minibatch, before the first update, [tokens of all ranks]."""
+        """Gather, store and return the log-ratios of the first minibatch, before an update, [tokens of all ranks].
+
+        All ranks must call this. From then on no more log-ratios are collected.
+        """
         log_ratios = torch.cat([torch.zeros(0, device=self.learner.device), *self._first_log_ratios])
         self.log_ratios = self.learner.ranks.all_gather(log_ratios.float()).numpy()
         return self.log_ratios
@@ -207,9 +213,9 @@ class PpoObjective:
         """Return the metrics of the objective over all passes so far, summed over all ranks.
 
         Returns:
-            `clip_fraction`, the share of tokens with an advantage that were clipped; `ratio_error` and
+            `clip_fraction`, the number of clipped tokens per token with a nonzero advantage; `ratio_error` and
             `ratio_error_median`, the largest and median |log-ratio| before the first update; and `kl`, the divergence
-            in nats per token, if the method has a divergence.
+            in nats per token, if the method has a divergence. `trained_tokens` is set, too.
         """
         local_sums = (
             [sum(column) for column in torch.stack(self._sums, 1).tolist()] if self._sums else [0.0] * 4
@@ -228,7 +234,8 @@ class PpoObjective:
     ) -> tuple[Tensor, Tensor]:
         """Return the loss and the number of clipped tokens, both [].
 
-        Importance weights multiply the policy's term alone, or the user's loss.
+        Importance weights, if the batch has them, multiply the policy's term only: the divergence and the entropy have
+        the batch's plain weights. If there is a user's loss, they multiply it, and no token counts as clipped.
 
         Args:
             batch: The micro-batch.

@@ -65,8 +65,9 @@ from runners.train.tracks import Tracks
 class StageQuestions:
     """The questions of a stage, the splits of their responses in tokens, and the starting model's samples.
 
-    All questions have `shared_splits`; or, if it is None, each question has its own splits in `question_splits`, or
-    each response has its own. `facts` are counts for `train.json`.
+    Splits are the positions at which a response is divided. All questions have `shared_splits`. If `shared_splits` is
+    None, each question has its splits in `question_splits`, or the splits depend on each response. `facts` are counts
+    for `train.json`.
     """
 
     questions: list[PromptedQuestion]
@@ -78,6 +79,9 @@ class StageQuestions:
 
 def load_pool(method: Ppo, model: Model, job: Job, tokenizer: Any, seed: int) -> StageQuestions:
     """Load the questions that a stage can train on, with their splits and reference samples.
+
+    A question is left out if its prompt is too long, or if splits are budgets by question and it has no budget. Only the
+    questions that the stage will draw are checked for reference samples.
 
     Args:
         method: The settings.
@@ -115,12 +119,14 @@ def load_pool(method: Ppo, model: Model, job: Job, tokenizer: Any, seed: int) ->
 def _count_wordings(
     method: Ppo, questions: Sequence[PromptedQuestion], references: Mapping[str, Reference], seed: int
 ) -> dict[str, int]:
-    """Return how many questions get each wording, as counts for `train.json`; empty if no property of a question decides.
+    """Return how many questions get each wording, as counts for `train.json`.
+
+    The result is empty if the wording does not depend on the question but, e.g., on the rollout.
 
     Args:
         method: The settings, with the wordings.
         questions: The questions that can be trained on.
-        references: The reference samples by question id; questions without samples are left out if there are any.
+        references: The reference samples by question id. If it is not empty, questions without samples are not counted.
         seed: The task's seed.
     """
     known_questions = [question for question in questions if not references or question.id in references]
@@ -132,7 +138,7 @@ def _count_wordings(
 def _load_splits(
     reward: Reward, job: Job, max_tokens: int, questions: Sequence[PromptedQuestion]
 ) -> tuple[tuple[int, ...] | None, dict[str, tuple[int, ...]]]:
-    """Return the splits that all questions share and the splits of single questions by question id.
+    """Return the splits: the positions, in tokens, at which responses are divided into sections.
 
     Args:
         reward: The reward.
@@ -141,8 +147,9 @@ def _load_splits(
         questions: The questions.
 
     Returns:
-        Shared splits, in tokens, and an empty dict; or None and the splits of each question; or None and an empty dict
-        if each response has its own splits.
+        The splits that all questions share, or None; and the splits of each question by its id, or an empty dict. If
+        splits depend on each response, the result is None and an empty dict. Without splits in the reward, all questions
+        share one split, at `max_tokens`.
     """
     split = reward.splits
     if split is None:
@@ -226,7 +233,11 @@ class PpoStage(StageRunner):
             self.opened = stack.pop_all()
 
     def run_step(self, step: int) -> Numbers:
-        """Run a step: load the weights into the engine, sample up to `lag` steps ahead, update, and save rollouts."""
+        """Run a step: load the weights into the engine, sample up to `lag` steps ahead, update, and save rollouts.
+
+        Returns:
+            The step's metrics, and the seconds of its phases.
+        """
         start = now()
         if step > self.context.steps_done:
             # Wait for all samples before the engine's weights change.
@@ -266,7 +277,11 @@ class PpoStage(StageRunner):
         return replace(data, metrics={**data.metrics, **metrics}, seconds={**data.seconds, **seconds})
 
     def save_pending(self, step: int) -> None:
-        """Save the data of steps that were sampled but not yet trained on."""
+        """Save the data of steps that were sampled but not yet trained on; without `lag` save nothing.
+
+        Args:
+            step: The number of finished steps. The next `lag` steps, from this one, are saved.
+        """
         if self.method.lag:
             steps = range(step, min(step + self.method.lag, self.context.stage.steps))
             save_waiting(self.job.work / "waiting", step, {step: self.queue.get(step) for step in steps})
@@ -334,7 +349,10 @@ class PpoStage(StageRunner):
         return seconds
 
     def _require_truths(self) -> None:
-        """Check that reference answers exist and fit into the context of the policy and the reference model (E0941)."""
+        """Check that reference answers exist and fit into the context of the policy and the reference model (E0941).
+
+        Nothing is checked if the method reads no reference answers.
+        """
         configs = [self.learner.model.config]
         if self.method.uses_reference:
             configs.append(load_config(reference_folder(self.job)))
@@ -345,7 +363,11 @@ class PpoStage(StageRunner):
         require_truths(self.pool.questions, self.method, self.context.loaded.tokenizer, longest, context)
 
     def _open_functions(self) -> tuple[dict[str, UserFunction], AdvantageFunction | None]:
-        """Open the user's functions that the reward calls, by name, and the user's function of advantages after a trial."""
+        """Open the user's functions of the reward, and the user's function of advantages, which is tried once.
+
+        Returns:
+            The functions that the reward calls, by name; and the function of advantages, None if the method names none.
+        """
 
         def open_one(python: Python, role: str, workers: int = 2) -> UserFunction:
             """Open a function of the user's, which is closed with the stage.
@@ -381,7 +403,7 @@ class PpoStage(StageRunner):
         )
 
     def _make_sampler(self, functions: Mapping[str, UserFunction]) -> RolloutSampler:
-        """Build the sampler of a step's questions, which grades responses while other responses are generated."""
+        """Build the sampler that generates and grades the responses of each step."""
         context, method, job, tokenizer = self.context, self.method, self.job, self.context.loaded.tokenizer
         grading, seed = context.stage.data.grading, job.task.work["seed"]
         stop = stop_tokens(tokenizer, job.inputs["start"] / "checkpoint")
@@ -422,7 +444,7 @@ class PpoFollower(StageRunner):
     """A stage of PPO on a rank other than 0, which trains on the batches of rank 0."""
 
     def __init__(self, context: StageContext, method: Ppo) -> None:
-        """Help rank 0 to load weights into its engine."""
+        """Wait for rank 0's engine to start, then run this rank's part of loading the weights into it."""
         super().__init__()
         self.context, self.method = context, method
         self.crew = Crew(context.learner, context.reference)
@@ -430,15 +452,15 @@ class PpoFollower(StageRunner):
         self.crew.serve()
 
     def run_step(self, step: int) -> Numbers:
-        """Run rank 0's calls until the step is sampled, then take part in the update."""
+        """Run rank 0's calls until the step is sampled, then take part in the update; return metrics without seconds."""
         self.crew.serve()
         return _update(self.context, broadcast_batch(self.crew.ranks, None), self.method, step), {}
 
 
 def _update(context: StageContext, batch: TrainBatch, method: Ppo, step: int) -> dict[str, float]:
-    """Run this process's part of a step's update, and move the teacher towards the policy in steps that say so.
+    """Run this process's part of a step's update, and let a teacher follow the policy every `ema.every` steps.
 
-    `context.reference` is the teacher if the method has one, else the reference model.
+    `context.reference` is the teacher if the method has a teacher, else the reference model, or None.
 
     Args:
         context: The settings and objects of the stage.
@@ -461,13 +483,16 @@ def _update(context: StageContext, batch: TrainBatch, method: Ppo, step: int) ->
 
 
 def can_overlap(job: Job) -> bool:
-    """Return whether the engine can generate while the trainer works, on other devices or on other CPU cores."""
+    """Return whether the engine can generate while the trainer works.
+
+    An embedded engine can on a CPU, where both share the cores. Another engine can if it has its own GPUs.
+    """
     embedded = job.resources.engine == "embedded"
     return job.resources.device == "cpu" if embedded else job.resources.disaggregated
 
 
 def _ages(table: pl.DataFrame, step: int) -> dict[str, float]:
-    """Return `lag` and `lag_max`, the mean and largest age of responses.
+    """Return the metrics `lag` and `lag_max`: the mean and largest age of a step's responses, in steps.
 
     Args:
         table: The rollouts of the step, with the versions of the weights that sampled them.
@@ -478,14 +503,20 @@ def _ages(table: pl.DataFrame, step: int) -> dict[str, float]:
 
 
 def _longest_sequence(context: StageContext, method: Ppo) -> int | None:
-    """Return the largest number of tokens that the engine needs in a sequence; None for the model's full context."""
+    """Return the largest number of tokens of a sequence that the engine must support; None for the full context.
+
+    An embedded engine always gets None. Else the number counts prompt, response and forced answer.
+    """
     if context.job.resources.engine == "embedded":
         return None
     return _longest_response(context, method) + forced_length(method.forcing, context.loaded.tokenizer)
 
 
 def _longest_response(context: StageContext, method: Ppo) -> int:
-    """Return the largest number of tokens of a prompt with its response, with prefix and inserted end of thinking."""
+    """Return the largest number of tokens of a prompt with its response.
+
+    A wording's prefix, and the inserted text that ends thinking, are counted too.
+    """
     tokenizer = context.loaded.tokenizer
     prompt = method.max_prompt + longest_prefix(method.wordings, tokenizer)
     phases = Phases.of(method.rollout, context.model, tokenizer)

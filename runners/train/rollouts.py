@@ -97,9 +97,9 @@ class RolloutSampler:
     reward: Reward
     """The reward, whose splits and cuts decide which answers are forced."""
     shared_splits: tuple[int, ...] | None
-    """Splits that all questions share, in tokens; None if each question or each response has its own splits."""
+    """Positions, in tokens, at which all responses are divided; None if each question or response has its own."""
     question_splits: Mapping[str, tuple[int, ...]]
-    """Splits of each question by its id, in tokens."""
+    """Positions, in tokens, at which the responses to a question are divided, by question id."""
     references: Mapping[str, Reference]
     """The starting model's samples by question id."""
     seed: int
@@ -122,13 +122,15 @@ class RolloutSampler:
     def requests(self, question: PromptedQuestion, draw: int, index: int) -> list[Prompted]:
         """Return the prompts and requests of all rollouts of a question.
 
+        The stage's seed, `draw`, `index` and the rollout's index determine the random numbers of a request.
+
         Args:
             question: The question.
-            draw: The number of the draw of questions.
-            index: The index of the question in the draw. Seed, draw and index fix the random numbers of a request.
+            draw: The number of the sample of questions, counted over the stage.
+            index: The index of the question in the sample.
 
         Returns:
-            For each rollout, the question in its wording, and the request to the engine.
+            For each rollout, the question with the prompt of the rollout's wording, and the request to the engine.
         """
         if self.wordings is None:
             questions = [question] * self.rollouts
@@ -140,13 +142,14 @@ class RolloutSampler:
         ]
 
     def sample(self, questions: Sequence[PromptedQuestion], draw: int) -> GradedStep:
-        """Generate, force and grade the rollouts of the questions of a draw.
+        """Generate responses to a sample of questions, force answers at cuts, and grade responses and forced answers.
 
-        All randomness is a function of the seed, the draw, and the indices of question and rollout.
+        A response is graded as soon as it is finished, while others are generated. Only responses that `cut_at` cuts
+        are all generated first. Random numbers depend on the seed, `draw`, and the indices of question and rollout.
 
         Args:
             questions: The questions.
-            draw: The number of the draw.
+            draw: The number of the sample of questions, counted over the stage.
         """
         start = now()
         pairs: list[Prompted] = []
@@ -156,7 +159,11 @@ class RolloutSampler:
         group = self.queue.expect(len(pairs), list)
 
         def cuts(index: int, response: Generation) -> Sequence[int]:
-            """Return the cuts at which a finished response needs forced answers already during generation."""
+            """Return the cuts, in tokens, at which a finished response gets forced answers while others are generated.
+
+            The result is empty if the reward needs the question's other rollouts to compute the cuts; `grade` then
+            forces the answers after generation.
+            """
             single = replace(self, rollouts=1, references={})
             try:
                 inputs = single.reward_inputs([pairs[index][0]], [response])
@@ -189,13 +196,14 @@ class RolloutSampler:
         generating: tuple[Moment, Moment],
         group: RolloutGroup[list[GradedRollout]],
     ) -> GradedStep:
-        """Force the remaining answers, grade all responses, and collect the arrays that a reward reads.
+        """Force the answers that are still missing, grade all responses, and collect the arrays that a reward reads.
 
         Args:
             pairs: The prompted questions and requests, question by question and rollout by rollout.
             responses: The responses to the requests.
             generating: The moments at which generation began and ended.
-            group: The group of rollouts in the grading queue, some of which are graded already.
+            group: The group of these rollouts in the grading queue. Rollouts that were queued during generation may be
+                graded already.
         """
         inputs = self.reward_inputs([question for question, _ in pairs], responses)
         cuts = needed_cuts(self.reward, inputs)
@@ -249,7 +257,9 @@ class RolloutSampler:
     ) -> RewardInputs:
         """Return the arrays that a reward reads of a step, as far as they are known before grading.
 
-        Verdicts, answers and values of the user's functions are 0.
+        Verdicts, features about answers, and values of the user's functions are placeholders of 0 until `grade` sets
+        them. The feature `thinking` is present only if `marks` is set. The arrays of reference samples are None, or
+        empty, if there are no reference samples.
 
         Args:
             prompted: The prompted questions, question by question and rollout by rollout.
@@ -292,14 +302,19 @@ class RolloutSampler:
     def _response_splits(
         self, questions: Sequence[PromptedQuestion], responses: Sequence[Generation]
     ) -> tuple[Floats, Any]:
-        """Return the splits of each response in tokens, and whether the response has them.
+        """Return the splits of each response: the positions, in tokens, at which it is divided into sections.
+
+        The type of the reward's `splits` decides. Budgets with `reached` are the budgets below a response's length,
+        followed by the length. Shared splits are equal for all responses. `Steps` are the ends of reasoning steps in a
+        response's text. `Exits` are drawn at random. Otherwise all responses to a question have the question's splits.
 
         Args:
             questions: The questions.
             responses: All responses, question by question.
 
         Returns:
-            Splits, and a mask, both of a shape that broadcasts to [questions, rollouts, splits].
+            Splits, and a mask that is false for padding, both of a shape that broadcasts to [questions, rollouts,
+            splits].
         """
         split = self.reward.splits
         if isinstance(split, (Budgets, OracleBudgets, QuestionBudgets)) and split.reached:
@@ -362,10 +377,17 @@ class RolloutSampler:
 
 
 def _pad_groups(splits: Sequence[tuple[int, ...]], group_size: int) -> tuple[Floats, Any]:
-    """Return the splits of responses as padded arrays, if `group_size` successive responses belong to a question.
+    """Return the splits of all responses as two padded arrays, grouped by question.
+
+    A split is a position, in tokens, at which a response is divided into sections. Responses may have different numbers
+    of splits. Shorter rows are padded by repeating their last split.
+
+    Args:
+        splits: The increasing splits of each response, question by question; at least one for each response.
+        group_size: The number of successive responses that belong to one question.
 
     Returns:
-        Splits in tokens, and whether a response has the split, both [questions, rollouts, splits].
+        Splits in tokens with padding, [questions, rollouts, splits]; and a mask of this shape that is false for padding.
     """
     return pad_places([splits[start : start + group_size] for start in range(0, len(splits), group_size)])
 
@@ -405,7 +427,7 @@ def limit_texts(text_of: Callable[[int], str], count: int, group_size: int) -> t
 
 
 def _verdict_at(changes: Sequence[tuple[int, bool]], cut: int) -> bool:
-    """Return the verdict on the first `cut` tokens of a response.
+    """Return the verdict on the first `cut` tokens of a response; False before the first change.
 
     Args:
         changes: Pairs of a prefix length in tokens, increasing, and the verdict from this length on.

@@ -81,9 +81,10 @@ def enable_activation_checkpointing(model: Any) -> None:
 def shard(model: Any, ranks: Ranks, precision: torch.dtype) -> Scorer:
     """Shard the parameters over `ranks.mesh` with FSDP2, layer by layer, in float32.
 
-    If the mesh has two dimensions, copies of the model sum the gradients of their shards. Gradients are summed over
+    If the mesh has two dimensions, several sharded copies of the model sum their gradients. Gradients are summed over
     processes in float32, not averaged, because a loss already contains the factor of the mean. The root module's
-    weights are also resharded after each pass, since a step may change shards without a backward pass.
+    weights are resharded after each pass too. Otherwise a scoring pass without a backward pass would leave gathered
+    weights that later steps do not update.
 
     Args:
         model: The model.
@@ -112,19 +113,19 @@ def join_copies(scorer: Scorer, reduces: bool) -> None:
 
 
 def full_tensor(value: Tensor) -> Tensor:
-    """Return the full tensor of a sharded tensor, as a collective; return a plain tensor unchanged."""
+    """Return the full tensor of a sharded tensor, gathered by all processes; return an unsharded tensor unchanged."""
     return value.full_tensor() if isinstance(value, DTensor) else value
 
 
 def iter_full_tensors(model: Any, precision: torch.dtype) -> Iterator[tuple[str, Tensor]]:
-    """Yield the full tensors of a model one by one; a collective, so every process has to iterate.
+    """Yield the full tensors of a model one by one; every process must iterate to the end, since shards are gathered.
 
     Tied matrices are yielded once. Adapters are added to the weights that they adapt.
 
     Args:
         model: The model.
-        precision: The type of the result. Plain weights are rounded to it before they are gathered, adapted weights
-            after the sum.
+        precision: The type of the result. Weights without an adapter are rounded to it before they are gathered;
+            weights with an adapter are gathered, summed and then rounded.
 
     Yields:
         Pairs of a `transformers` name, the first name of a tied matrix, and a full tensor.
@@ -144,9 +145,10 @@ def iter_full_tensors(model: Any, precision: torch.dtype) -> Iterator[tuple[str,
 
 
 def iter_local_weights(model: Any) -> Iterator[tuple[str, Tensor]]:
-    """Yield this process's rows of each weight that training changes, with its adapter added; a collective.
+    """Yield this process's rows of each weight that training changes, with its LoRA adapter added.
 
-    Rows of B give the same rows of the sum, but each row needs all of A, which is gathered.
+    Every process must iterate to the end. The rows of W + scale * B A need the same rows of W and B, but all of A, which
+    is gathered.
 
     Yields:
         Pairs of a parameter's name and a tensor, [rows of this process, ...].
@@ -161,13 +163,15 @@ def iter_local_weights(model: Any) -> Iterator[tuple[str, Tensor]]:
 
 
 def full_state(model: Any, ranks: Ranks, device: torch.device, precision: torch.dtype) -> dict[str, Tensor]:
-    """Gather the full tensors of a model on rank 0, as a collective; tied matrices appear under each of their names.
+    """Gather the full tensors of a model on rank 0; tied matrices appear under each of their names.
+
+    All ranks must call this. Adapters are added to the weights that they adapt.
 
     Args:
         model: The model.
         ranks: The processes of the training.
         device: The device of the result.
-        precision: The type of the result; tensors are rounded to it before they are gathered.
+        precision: The type of the result.
 
     Returns:
         Full tensors by their `transformers` names on rank 0, an empty dict on other ranks.
@@ -182,7 +186,7 @@ def full_state(model: Any, ranks: Ranks, device: torch.device, precision: torch.
 
 
 def _named(model: Any) -> Iterator[tuple[str, str, Tensor | None]]:
-    """Yield the names under which tensors are stored, with the first name of the same tensor.
+    """Yield each name under which a tensor is stored, with the first name of this tensor.
 
     Yields:
         The name; the first name of this tensor, which differs for a tied matrix; and the tensor, or None if the name is
@@ -195,7 +199,10 @@ def _named(model: Any) -> Iterator[tuple[str, str, Tensor | None]]:
 
 
 def full_shapes(model: Any) -> dict[str, tuple[int, ...]]:
-    """Return the shapes of all full tensors by their names in files, tied tensors included, without a collective."""
+    """Return the shapes of all full tensors by their names in files; a tied tensor has each of its names.
+
+    Nothing is gathered, so a single process may call this.
+    """
     tensors = ((name, torch.empty(tensor.shape, device="meta")) for name, tensor in _stored(model))
     return {name: tuple(tensor.shape) for name, tensor in name_as_in_files(model, tensors)}
 
@@ -299,5 +306,5 @@ def wrap_rows(rows: Tensor, parameter: Tensor) -> Tensor:
 
 
 def to_local(value: Tensor) -> Tensor:
-    """Return this process's rows of a sharded tensor, [rows of this process, ...]; return a plain tensor unchanged."""
+    """Return this process's rows of a sharded tensor, [rows of this process, ...]; return other tensors unchanged."""
     return value.to_local() if isinstance(value, DTensor) else value

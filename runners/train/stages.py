@@ -45,7 +45,7 @@ class Trace:
 def traces_of(table: pl.DataFrame, prompt: Prompt, tokenizer: Any, longest: int) -> tuple[list[Trace], int]:
     """Return the traces of a table that have at most `longest` tokens, and the number of traces that are longer.
 
-    A trace is a question's prompt with a worked solution.
+    A trace is a question's prompt with a worked solution. Rows without a solution are skipped, and not counted.
 
     Args:
         table: The questions, with the column `trace`.
@@ -82,8 +82,8 @@ def traces_of(table: pl.DataFrame, prompt: Prompt, tokenizer: Any, longest: int)
 def sequences_of(table: pl.DataFrame, column: str, prompt: Prompt, tokenizer: Any) -> list[Trace]:
     """Return the prompts of a table with the texts of a column as the tokens to train on.
 
-    A text comes after its prefix, if the table has a column `<column>_prefix`. It is followed by the end-of-sequence
-    token, unless the column `<column>_ended` says that the text is incomplete.
+    If the table has a column `<column>_prefix`, its text comes before the text and is trained too. The end-of-sequence
+    token is added if the text does not end in it. A text that the column `<column>_ended` calls incomplete gets none.
 
     Args:
         table: The questions and texts.
@@ -238,11 +238,11 @@ would mix traces better within an epoch."""
 
 
 def draw_traces(lengths: tuple[int, ...], seed: int, step: int, size: int, by_length: bool) -> Sequence[int]:
-    """Return the indices of the traces that a step trains on; a function of its arguments alone.
+    """Return the indices of the traces that a step trains on; equal arguments give equal indices.
 
-    Without `by_length`, steps take successive batches of an endless sequence of shuffled epochs. With `by_length`, each
-    epoch is split into batches of traces of similar length, in random order; an epoch leaves out random traces that do
-    not fill a batch.
+    Without `by_length`, or if the traces do not fill a batch, steps take successive batches of an endless sequence of
+    shuffled epochs. With `by_length`, each epoch is divided into batches of traces of similar length, in random order.
+    An epoch then leaves out as many random traces as do not fill a last batch.
 
     Args:
         lengths: Tokens of each trace.
@@ -259,7 +259,7 @@ def draw_traces(lengths: tuple[int, ...], seed: int, step: int, size: int, by_le
 
 @lru_cache(maxsize=2)
 def _bucket_epoch(lengths: tuple[int, ...], seed: int, epoch: int, size: int) -> list[list[int]]:
-    """Return the batches of an epoch, each with traces of similar length, in random order.
+    """Return the batches of an epoch, each with traces of similar length, in random order; see `draw_traces`.
 
     Args:
         lengths: Tokens of each trace.
@@ -350,10 +350,12 @@ def preference_step(
 ) -> dict[str, float]:
     """Run an optimizer step on the mean loss over pairs.
 
-    The loss depends on each pair through two scores: means of log-probabilities if `method.per_token` is set, else
-    sums, minus the reference model's scores if there is a reference model. A first pass without gradients computes the
-    scores and the loss's derivative with respect to them. A second pass with these derivatives as weights gives the
-    gradient, so that a pair may be split over micro-batches.
+    The score of a trace is the mean of its log-probabilities if `method.per_token` is set, else their sum. If there is a
+    reference model, its score is subtracted. The loss depends on the difference of a pair's two scores.
+
+    A first pass without gradients computes the scores and the loss's derivatives with respect to them. A second pass
+    sums log-probabilities with these derivatives as weights, which gives the loss's gradient. The two traces of a pair
+    may therefore be in different micro-batches.
 
     Args:
         learner: The policy.
@@ -363,7 +365,8 @@ def preference_step(
         reference: The reference model, if the method has a reference model.
 
     Returns:
-        `loss`, `grad_norm`, `margin`, `accuracy` (0 to 1), and `tokens`, the number of trained tokens.
+        `loss`; `grad_norm`; `margin`, the mean of `beta` times the difference of scores minus `gamma`; `accuracy`, the
+        share of pairs whose preferred trace has the higher score; and `tokens`, the number of trained tokens.
     """
     batch = batch_of_traces([trace for pair in pairs for trace in pair])
     policy_scores = _scores(learner, batch, method.per_token)

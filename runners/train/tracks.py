@@ -60,7 +60,8 @@ class Tracks:
     def prepare(self, step: int) -> tuple[RolloutSampler, dict[str, float], dict[str, float]]:
         """Compute the tracks' values for a step, and return a sampler that has them; call it for each step in order.
 
-        If it is due, the monitor set is answered first, with the engine's current weights.
+        Every `monitor.every` steps, responses to the monitor set are sampled first, with the engine's current weights.
+        This happens only if the reward reads them.
 
         Args:
             step: The step, counted from 0.
@@ -100,7 +101,10 @@ class Tracks:
             } | _read_metrics(metrics[-1])
 
     def record(self, step: int, data: StepData) -> None:
-        """Record the rollouts and metrics of a step, and drop the rollouts of steps that no track reads any more."""
+        """Record a sampled step's rollouts and metrics, and drop tables of steps that no track reads any more.
+
+        Only what the reward reads is recorded: each question's history, and tables of the last `window` steps.
+        """
         self.last = {**self.last, **_read_metrics(data.metrics)}
         if self.method.reward.remembers:
             self._remember(data.table)
@@ -125,7 +129,7 @@ class Tracks:
 
     @property
     def _schema(self) -> dict[str, Any]:
-        """Return the columns of rollouts, without the columns whose values are known only after grading."""
+        """Return the columns of the monitor's table: those of rollouts, without whether a response has an answer."""
         return {name: kind for name, kind in rollouts_schema(self.method).items() if name not in ANSWERS}
 
     def _remember(self, table: pl.DataFrame) -> None:
@@ -141,7 +145,11 @@ class Tracks:
         return self.tables[step]
 
     def _monitor_table(self, monitor: Monitor, step: int) -> pl.DataFrame:
-        """Return the latest responses to the monitor set before a step; sample new responses if they are due."""
+        """Return the latest responses to the monitor set at a step.
+
+        New responses are sampled, and written to the disk, if the step is a multiple of `monitor.every` and they are
+        not in memory yet. Otherwise the last responses come from memory or from the disk.
+        """
         last_step = step - step % monitor.every
         if last_step == step and (self.monitored is None or self.monitored[0] != step):
             table = self._answer_monitor(monitor, step)
@@ -157,8 +165,8 @@ class Tracks:
     def _answer_monitor(self, monitor: Monitor, step: int) -> pl.DataFrame:
         """Sample and grade responses to the monitor set, and return them as a table of rollouts.
 
-        The questions are a function of the stage's seed, and the random numbers of the seed and the step. No answers
-        are forced.
+        The stage's seed determines the questions. The seed and the step determine the random numbers of responses. No
+        answers are forced.
         """
         sampler = self.sampler
         seed = derive_seed(sampler.seed, "monitor")

@@ -80,14 +80,18 @@ class Learner:
         microbatch: int | None = None,
         packed: bool | None = None,
     ) -> Learner:
-        """Build a learner of a model, with packed sequences and fused kernels if the model and device support them.
+        """Build a learner of a model.
+
+        If sequences are packed, the model's attention is set to packed attention, and flash attention 4 and fused
+        kernels are installed if available. The model is changed in place.
 
         Args:
             model: The `transformers` model.
             optimizers: Its optimizers.
             grad_norm: The norm that gradients are clipped to; 0 for no clipping.
             ranks: The processes that hold the model together.
-            scorer: The module of the model's forward pass, if the model is sharded or passes use another precision.
+            scorer: The module that runs the forward pass of a sharded model or in another precision; None for a default
+                `Scorer`.
             microbatch: The largest number of tokens of a micro-batch, None for the device's default.
             packed: Whether sequences are packed; None to decide by `packs`.
         """
@@ -131,7 +135,7 @@ class Learner:
 
     @property
     def passes(self) -> int:
-        """Return the cost of a training step in forward passes: 3, or 2 with adapters and frozen weights."""
+        """Return the cost of a forward and backward pass, in forward passes: 3, or 2 if only adapters are trained."""
         return 2 if self.adapted else 3
 
     def assign_rows(self, batch: TrainBatch, rows: Sequence[int] | None = None) -> list[list[Tensor]]:
@@ -221,13 +225,13 @@ class Learner:
 
         Args:
             batch: The batch.
-            k: The number of tokens.
-            vocabulary: The number of rows of the output matrix to use, from its first; further rows are padding.
+            k: The number of tokens; larger values are lowered to `vocabulary - 1`.
+            vocabulary: The number of first rows of the output matrix to use; later rows are padding.
             temperature: The divisor of the logits.
 
         Returns:
-            Token ids, [trained tokens, k], and log-probabilities, [trained tokens, k + 1], of which the last column is
-            that of all other tokens together.
+            Token ids, [trained tokens, k], and log-probabilities in nats, [trained tokens, k + 1]. The last column is
+            the log-probability of all other tokens together.
         """
         head, assignment = self.head()[:vocabulary], self.assign_rows(batch)
         micros = self.microbatches(batch, 1, assignment)
@@ -258,9 +262,9 @@ class Learner:
         return self.measure(batch, temperature)[0]
 
     def measure(self, batch: TrainBatch, temperature: float, with_entropies: bool = False) -> Tensor:
-        """Return the log-probabilities of a batch's trained tokens, and the entropies of their distributions.
+        """Return the log-probabilities of a batch's trained tokens, and entropies if requested, without a gradient.
 
-        The result has no gradient, and is the same on every process.
+        The result is the same on every process. All processes must call this function.
 
         Args:
             batch: The batch.
@@ -281,15 +285,16 @@ class Learner:
         return torch.stack([unshuffle(row, order, batch.num_trained) for row in gathered])
 
     def weights(self, device: torch.device | None = None) -> dict[str, Tensor]:
-        """Return all tensors of the model by their `transformers` names, with merged adapters; a collective.
+        """Return all tensors of the model by their `transformers` names, with merged adapters.
 
-        Gradients and cached memory are freed, because an engine may use the same device.
+        All ranks must call this function. Gradients are freed first. The allocator's cached memory is freed too if an
+        engine shares the device.
 
         Args:
-            device: The device of gathered tensors; None for the model's device.
+            device: The device of gathered tensors of a sharded model; None for the model's device.
 
         Returns:
-            Full tensors on rank 0; for a sharded model an empty dict on other ranks.
+            Full tensors. For a sharded model only rank 0 gets tensors; other ranks get an empty dict.
         """
         self.release_memory()
         if not self.sharded:
@@ -301,10 +306,9 @@ class Learner:
 
     @torch.no_grad()
     def update_ema(self, policy: Learner, decay: float) -> None:
-        """Set these weights to `decay` times themselves plus (1 - `decay`) times a policy's weights, on every process.
+        """Move these weights towards the policy's: w = decay * w + (1 - decay) * w_policy, on every process.
 
-        The weights are float32, whatever the precision of passes: in bfloat16 most of these small changes would be
-        lost.
+        The weights must be float32, even if passes run in bfloat16, which would round most of these small changes away.
 
         Args:
             policy: The learner whose weights are followed.
@@ -332,7 +336,7 @@ class Learner:
         return explain_oom(self.device, explain)
 
     def release_memory(self) -> None:
-        """Drop gradients, and the allocator's cached memory if an engine shares the device."""
+        """Drop gradients; if an engine shares the device, also return the allocator's cached memory to the device."""
         for parameter in self.model.parameters():
             parameter.grad = None
         if self.shares_device and self.device.type != "cpu":
@@ -340,9 +344,10 @@ class Learner:
 
     @property
     def bytes_still_needed(self) -> float:
-        """Return the bytes of this device that are not allocated yet but will be between updates.
+        """Return the bytes of this device that are not allocated yet, but will be needed while an engine runs on it.
 
-        These are the optimizers' moments before the first step, and gathered weights on their way to an engine.
+        These are the optimizers' moments, which exist only after the first step, and for a sharded model the buffer of
+        gathered weights that are sent to an engine.
         """
         weights = sum(p.numel() for p in self.model.parameters()) if self.sharded else 0
         return moments_to_come(self.optimizers) + min(weights * self.scorer.precision.itemsize, BUCKET_BYTES)
@@ -361,7 +366,7 @@ class Teacher:
     head: Tensor | None = None
 
     def microbatches(self, batch: TrainBatch, assignment: Sequence[Sequence[Tensor]]) -> Sequence[MicroBatch]:
-        """Return the teacher's micro-batches of a batch; no micro-batches if the batch has its most likely tokens.
+        """Return the teacher's micro-batches of a batch; an empty tuple if the batch has the teacher's likely tokens.
 
         Args:
             batch: The batch.
@@ -372,7 +377,7 @@ class Teacher:
     def distributions(
         self, micro: MicroBatch, teacher_micro: MicroBatch | None
     ) -> Distributions | TopkDistributions:
-        """Return the teacher's distributions at the trained tokens of a micro-batch.
+        """Return the teacher's distributions at the trained tokens: top-k from the batch, or full from a forward pass.
 
         Args:
             micro: The policy's micro-batch.
@@ -403,15 +408,18 @@ def optimizer_step(
     rows: Sequence[int] | None = None,
     teacher: Teacher | None = None,
 ) -> OptimizerStepResult:
-    """Run a step of the optimizers on the summed loss of a batch; without trained tokens the gradient is zero.
+    """Run one step of the optimizers on the summed loss of a batch.
+
+    If the rows have no trained tokens, the gradient is zero, and the optimizers still step, because momentum and weight
+    decay apply.
 
     Args:
         learner: The model.
         batch: The full batch, the same on each process.
         loss: The loss of a micro-batch.
         temperature: The divisor of the logits.
-        where: The current step in words, for messages.
-        check: Called when the gradient is known and no weight has changed.
+        where: The current step in words, e.g. `step 3, epoch 1, minibatch 2`, for messages.
+        check: Called once, after the gradient is computed and before a weight changes; it may raise to stop the step.
         with_entropies: Whether the loss reads entropies.
         rows: The rows to train on; None for all.
         teacher: The teacher whose divergences the loss reads.
