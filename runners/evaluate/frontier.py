@@ -23,9 +23,10 @@ from reodsl.store.manifest import arm_labels
 
 
 def frontier(job: Job) -> None:
-    """Write `frontier.json`, the best accuracy at each benchmark and budget, and `winners.parquet`, the arms at it.
+    """Write `frontier.json`, the best accuracy at each benchmark and budget, and `winners.parquet`.
 
-    Published curves, if the settings have them, are written unchanged and without winners.
+    `winners.parquet` has a row for each benchmark, budget and arm, with the arm's accuracy and whether it is the best.
+    If the settings have published curves, they are written as the frontier, and `winners.parquet` is not written.
     """
     settings: Frontier = job.task.work["frontier"]
     if settings.published:
@@ -68,7 +69,7 @@ def budgets(job: Job) -> None:
 
 
 def per_question(rule: QuestionBudgets, ids: Sequence[str], arms: Mapping[str, Path]) -> dict[str, object]:
-    """Return the smallest sufficient budget of each question, from the rollouts of the arms' training.
+    """Return the smallest budget at which a rollout solves each question, from the rollouts of the arms' training.
 
     Args:
         rule: The settings of the budgets, with `l_max` in tokens.
@@ -76,8 +77,9 @@ def per_question(rule: QuestionBudgets, ids: Sequence[str], arms: Mapping[str, P
         arms: The folder of each arm's training, by arm.
 
     Returns:
-        The content of `budgets.json`: `l_max`; `questions`, the budgets in tokens by id; `unsolved`, the number of
-        questions that no rollout solves at `l_max`; `unmet`, the number of questions that no training drew.
+        The content of `budgets.json`: `l_max`; `questions`, the budgets in tokens by id, None for an unsolved question
+        if `unsolved = drop`; `unsolved`, the number of questions that no rollout solves at `l_max`; `unmet`, the number
+        of questions that no training drew.
 
     Raises:
         Problem: E0405, if no training drew any of the questions.

@@ -22,7 +22,9 @@ _COUNT_TOLERANCE = 0.05
 
 
 def name_responses(job: Job, benchmarks: Iterable[str]) -> pl.DataFrame:
-    """Return the imported responses of a task's base model, with the ids that the suite has for their questions.
+    """Return the imported responses of a task's base model, with the suite's ids of their questions.
+
+    `sample` counts the responses to a question from 0. A missing `finish` becomes `stop`.
 
     Args:
         job: The job, with the imported table and the model's name in its work, and the questions among its inputs.
@@ -39,10 +41,10 @@ def name_responses(job: Job, benchmarks: Iterable[str]) -> pl.DataFrame:
 
 
 def read_texts(job: Job, benchmarks: Iterable[str]) -> Texts:
-    """Return the texts of the responses that `name_responses` returns.
+    """Return the texts of the imported responses by benchmark and question, as `Texts` describes.
 
     Raises:
-        Problem: E0438, if a response has no text or the questions differ.
+        Problem: E0438, if a response has no text, or the imported questions are not those of the suite.
     """
     rows = name_responses(job, benchmarks).sort("benchmark", "question", "sample")
     if rows["response"].null_count():
@@ -59,7 +61,9 @@ def read_texts(job: Job, benchmarks: Iterable[str]) -> Texts:
 
 
 def require_own_tokens(job: Job, texts: Texts, tokenizer: Any) -> None:
-    """Check that a tokenizer counts about as many tokens in the texts as the imported table says.
+    """Check that a tokenizer counts about as many tokens in the first texts as the imported table says.
+
+    A table without counts passes.
 
     Args:
         job: The job, for the message.
@@ -83,7 +87,7 @@ def require_own_tokens(job: Job, texts: Texts, tokenizer: Any) -> None:
 
 
 def respond_again(text: str, finished: bool, tokenizer: Any, stop: Sequence[int]) -> Generation:
-    """Return a stored text as a response of an engine.
+    """Return a stored text as an engine's response without log-probabilities.
 
     Args:
         text: The text. Special tokens that models do not write stay plain text.
@@ -107,7 +111,7 @@ def respond_again(text: str, finished: bool, tokenizer: Any, stop: Sequence[int]
 def _match(frame: pl.LazyFrame, path: Path, benchmark: str) -> pl.DataFrame:
     """Return the imported responses to a benchmark, with the suite's ids, texts and reference answers.
 
-    Questions are matched by their ids, or else by their texts.
+    Questions are matched by id. If some ids are unknown and the imported rows have texts, they are matched by text first.
 
     Args:
         frame: The imported responses of a model.

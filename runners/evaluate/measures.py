@@ -104,9 +104,9 @@ def measure(job: Job) -> None:
 
 
 def read(folder: Path, with_forced: bool) -> EvaluationTables:
-    """Read the responses of an evaluation and, if `with_forced` is set, its verdicts at budgets.
+    """Read the responses of an evaluation and, if `with_forced` is set, its verdicts on forced answers at budgets.
 
-    An evaluation whose curves are not of forced answers has no verdicts at budgets.
+    The verdicts are None if `with_forced` is false, or if some curve of the evaluation is not of forced answers.
     """
     names = ("benchmark", "question", "sample")
     columns = [*names, "tokens", "correct", "finish", "answer"]
@@ -134,8 +134,8 @@ def sums(node: StepStatistic, evaluated: EvaluationTables) -> Sums | None:
         evaluated: The responses of an evaluation.
 
     Returns:
-        By benchmark, [questions, 2]: the sum and the count, both divided by the question's number of responses. None if
-        the mean reads forced answers and the evaluation has none.
+        For each benchmark, [questions, 2]: the sum of the values that meet the mean's condition, and their count, both
+        divided by the question's number of responses. None if the mean reads forced answers and the evaluation has none.
     """
     if _is_forced(node) and evaluated.forced is None:
         return None
@@ -161,7 +161,9 @@ def sums(node: StepStatistic, evaluated: EvaluationTables) -> Sums | None:
 
 
 def rectangles(table: pl.DataFrame, width: int) -> Iterator[tuple[int, int, int]]:
-    """Yield blocks of successive questions with equally many responses, small enough for `MAX_ARRAY_SIZE`.
+    """Yield blocks of successive questions with equally many responses, each block a full rectangular array.
+
+    A block has so few questions that its arrays stay below `MAX_ARRAY_SIZE`, but at least one.
 
     Args:
         table: The responses, question by question.
@@ -186,6 +188,9 @@ def inputs_of(
     table: pl.DataFrame, shape: tuple[int, int], node: StepStatistic, budgets: Sequence[int]
 ) -> RewardInputs:
     """Return the responses of a block of questions as the arrays that expressions read.
+
+    Besides `ended` and `answered`, a feature `majority@k` is computed if the mean reads it: the question's probability
+    that a majority vote of k responses is right.
 
     Args:
         table: Rows of `samples.parquet`, question by question.
@@ -240,13 +245,13 @@ def _measure(
 def majority(answers: Sequence[str | None], is_right: Sequence[bool], votes: int) -> float:
     """Return the probability that the most frequent answer among `votes` sampled responses is right.
 
-    All right answers count as the same answer, however they are written. A response without an answer casts no vote,
-    and ties are broken at random.
+    All right answers count as one answer, however they are written. A response without an answer casts no vote. A tie is
+    won by each of its answers with equal probability.
 
     Args:
         answers: The answers to a question, None for a response without an answer.
         is_right: Whether each answer is right.
-        votes: The number of responses that are sampled without replacement.
+        votes: The number of responses that are sampled without replacement; at most all responses are.
     """
     wrong: dict[str, int] = {}
     for answer, good in zip(answers, is_right, strict=True):
@@ -259,7 +264,10 @@ def majority(answers: Sequence[str | None], is_right: Sequence[bool], votes: int
 
 @lru_cache(1 << 16)
 def _win_probability(num_right: int, wrong_counts: tuple[int, ...], blanks: int, votes: int) -> float:
-    """Return the probability that right answers win a vote, by counting all samples of responses.
+    """Return the probability that right answers win a vote, by counting all subsets of `votes` responses.
+
+    For each number of right votes, the subsets are counted in which no wrong answer has more votes. A subset in which t
+    wrong answers tie with the right answers counts as 1 / (1 + t).
 
     Args:
         num_right: The number of responses with a right answer.
@@ -297,7 +305,7 @@ def cells_of(
     arm: Sequence[Mapping[StepStatistic, Sums | None]],
     base: Sequence[Mapping[StepStatistic, Sums | None]] | None,
 ) -> dict[str, JackknifedMeasure] | None:
-    """Return a jackknifed measure of an arm by benchmark.
+    """Return a measure of an arm, with its jackknife pseudo-values, by benchmark.
 
     Args:
         rule: The measure.
@@ -328,9 +336,12 @@ def cells_of(
 def jackknife(rule: Measure, sums_of: Mapping[StepStatistic, Floats]) -> JackknifedMeasure:
     """Return a measure's value, and its pseudo-value for each cell of [seeds, questions].
 
+    With n cells, the pseudo-value of a cell is n times the value minus (n - 1) times the value without this cell. A
+    single cell has the value itself.
+
     Args:
         rule: The measure.
-        sums_of: The sums and counts of each of its means, [seeds, questions, 2].
+        sums_of: For each mean in the measure, the sums and counts, [seeds, questions, 2].
 
     Source: Tukey 1958, Bias and confidence in not quite large samples.
     """
@@ -349,10 +360,12 @@ def jackknife(rule: Measure, sums_of: Mapping[StepStatistic, Floats]) -> Jackkni
 def formula(rule: Measure, sums_of: Mapping[StepStatistic, Floats]) -> Floats:
     """Return the value of a measure from the sums and counts of its means.
 
+    A mean with count 0 has the value of its `empty` expression if given, else NaN.
+
     Args:
         rule: The measure.
-        sums_of: The sums and counts of each of its means, [rows, 2]; each row gives a value, e.g. with one cell left
-            out.
+        sums_of: For each mean in the measure, the sums and counts, [rows, 2]. Each row gives a value, e.g. the value
+            without one cell.
 
     Returns:
         Values, [rows].
@@ -364,7 +377,10 @@ def formula(rule: Measure, sums_of: Mapping[StepStatistic, Floats]) -> Floats:
         """Return the value of an expression over means and `let` definitions, [rows]."""
 
         def put(node: Node) -> Node | None:
-            """Return a mean or a named number as a feature of an artificial response `z` that has the rows' numbers."""
+            """Return a node that reads a mean or a named number as a feature of an artificial response `z`.
+
+            None leaves another node unchanged. The feature has a value for each row.
+            """
             if isinstance(node, StepStatistic):
                 return Attribute(of="z", field=names[node])
             return Attribute(of="z", field=node.name) if isinstance(node, Variable) else None
@@ -391,7 +407,10 @@ def summarise(
     baseline: Mapping[str, JackknifedMeasure] | None,
     confidence: float,
 ) -> Iterator[tuple[str, dict[str, float | None]]]:
-    """Yield the rows of a measure for each benchmark and for their mean.
+    """Yield the rows of an arm's measure, for each benchmark and for the mean over benchmarks.
+
+    No row is yielded if the arm has no value, or no finite value. A row has a difference from the baseline only if the
+    baseline has the same seeds and questions.
 
     Args:
         rule: The measure.
@@ -425,7 +444,7 @@ def summarise(
 
 
 def _is_share(rule: Measure) -> bool:
-    """Return whether a measure is a single mean with a finite range, such as a share of responses."""
+    """Return whether a measure has exactly one mean and a finite range, such as a share of responses."""
     means = {node for node in walk(rule) if isinstance(node, StepStatistic)}
     return len(means) == 1 and rule.low is not None and rule.high is not None and rule.low < rule.high
 
@@ -451,12 +470,12 @@ def _measure_interval(
 
 
 def _correlation(first: Spread | None, second: Spread | None, both: Spread | None) -> float:
-    """Return the correlation of two means from the spreads of both means and of their difference.
+    """Return the correlation of two means, from the variances of both means and of their difference.
 
     Args:
-        first: The spread of the first mean, with its variance, or None if unknown.
-        second: The spread of the second mean, or None if unknown.
-        both: The spread of the difference, or None if unknown.
+        first: The spread of the first mean, which has the mean's variance; None if unknown.
+        second: The spread of the second mean; None if unknown.
+        both: The spread of the difference of the means; None if unknown.
 
     Returns:
         The correlation, -1 to 1; 0 if a variance is unknown or 0.
@@ -468,7 +487,7 @@ def _correlation(first: Spread | None, second: Spread | None, both: Spread | Non
 
 
 def _centre(bounds: Interval, value: float) -> Interval:
-    """Return an interval moved so that its centre is `value`, with its width; without finite bounds, `value` alone."""
+    """Return an interval of the same width with `value` as its centre; without finite bounds, `value` alone."""
     if bounds.low is None or bounds.high is None or not np.isfinite([bounds.low, bounds.high]).all():
         return Interval(value)
     half_width = (bounds.high - bounds.low) / 2

@@ -152,9 +152,10 @@ def evaluation_seed(work: Mapping[str, Any]) -> int:
 
 
 def sample(job: Job) -> None:
-    """Sample graded responses to the questions of a data set, each once, and write `samples.parquet`.
+    """Sample responses to the questions of a data set, grade them, and write `samples.parquet`.
 
-    If the task has `met`, only questions that a training will draw are sampled.
+    A repeated question is asked once. If the task has `met`, only questions that a training will draw are asked. If it
+    has `thinking`, thinking tokens are counted.
     """
     work = job.task.work
     model: Model = work["model"]
@@ -179,7 +180,13 @@ def sample(job: Job) -> None:
 
 
 def met_by(job: Job, model: Model) -> list[str]:
-    """Return the ids of the questions that a training will draw, in the order of their first draw."""
+    """Return the ids of the questions that a training will draw, in the order in which they are first drawn.
+
+    Args:
+        job: The job; its work `met` has the seed, stage index, number of draws, questions per draw and `max_prompt` of
+            the training.
+        model: The model's declaration, with its prompt.
+    """
     rule = job.task.work["met"]
     tokenizer = load_tokenizer(job.inputs["start"] / "checkpoint")
     questions = render_questions(read_questions(job.inputs["data"], ""), model.prompt, tokenizer)
@@ -220,9 +227,9 @@ def _read_benchmark(job: Job, suite: Suite, name: str) -> list[PromptedQuestion]
 
 
 def once(questions: list[PromptedQuestion]) -> list[PromptedQuestion]:
-    """Return a benchmark's questions unchanged, after checking that no question occurs twice.
+    """Return a benchmark's questions unchanged, after checking that each question occurs once.
 
-    Curves average over rows and scores over questions, so duplicates would make them disagree.
+    Curves average over rows, and scores over questions: with duplicates they would disagree.
 
     Raises:
         Problem: E0705, if a question occurs twice.
@@ -241,7 +248,7 @@ def once(questions: list[PromptedQuestion]) -> list[PromptedQuestion]:
 def chunked(
     questions: Sequence[PromptedQuestion], samples: int, responses: int = CHUNK
 ) -> list[list[PromptedQuestion]]:
-    """Split questions into chunks of about `responses` responses; all samples of a question are in the same chunk.
+    """Divide questions into chunks of about `responses` responses; all samples of a question are in the same chunk.
 
     Args:
         questions: The questions.
@@ -271,10 +278,12 @@ def open_responder(
 ) -> Responder:
     """Open a task's checkpoint in an engine, and the verifiers of its benchmarks.
 
+    Benchmarks with equal comparison and tolerance share a verifier. The engine is a server if the model has an address.
+
     Args:
         job: The job.
         model: The model's declaration.
-        questions: All questions, whose longest prompt sets the engine's limit.
+        questions: All questions; the longest prompt sets the largest sequence of an engine that is not embedded.
         plan: The work of the task.
         stack: The stack that closes engine and verifiers.
 
@@ -326,7 +335,10 @@ def open_responder(
 
 
 def _token_bound(tokenizer: Any, checkpoint: Path) -> int:
-    """Return a bound on token ids: the size of the tokenizer, or the config's vocabulary if it is larger."""
+    """Return a number above all token ids: the size of the tokenizer, or the config's vocabulary if it is larger.
+
+    The config is read only if the folder has `config.json`.
+    """
     config_size = load_config(checkpoint).vocab_size if (checkpoint / "config.json").is_file() else 0
     return max(len(tokenizer), config_size)
 
@@ -334,7 +346,7 @@ def _token_bound(tokenizer: Any, checkpoint: Path) -> int:
 def requests_of(responder: Responder, question: PromptedQuestion, samples: int, seed: int) -> list[Request]:
     """Return a request for each of `samples` responses to a question.
 
-    The random stream of a request depends on the seed, the benchmark, the question and the sample's index alone.
+    The random numbers of a request depend only on the seed, the benchmark, the question's id and the sample's index.
     """
     prompt = _prompt(responder.model, responder.wordings, question, responder.generator.tokenizer)
     name = f"{question.benchmark}\0{question.id}"
@@ -357,6 +369,8 @@ def respond(
 ) -> list[Rollout]:
     """Return responses to questions, with forced answers at their cuts.
 
+    Imported texts of the plan take the place of sampled responses, if there are any.
+
     Args:
         responder: The opened checkpoint.
         questions: The questions.
@@ -375,7 +389,7 @@ def respond(
     ]
 
     def ended(index: int, response: Generation, answers: Mapping[int, tuple[int, ...]]) -> None:
-        """Pass on a response that the engine reports early; `answers` are its forced answers by cut."""
+        """Give a response that the engine reports early to `on_rollout`; `answers` are its forced answers by cut."""
         forced = tuple(ForcedTokens(cut, answers.get(cut, ())) for cut in plan.cuts(response))
         on_rollout(index, Rollout(*owners[index], requests[index], response, forced))
 
@@ -393,8 +407,8 @@ def respond(
 def chunks_at_once(resources: Resources) -> int:
     """Return how many chunks are generated together: one by the embedded engine, several per server.
 
-    A server starts a new request as soon as another request ends, and its results do not depend on the batch. The last
-    bits of the embedded engine's results do, so its batches are the same on all machines.
+    Results of the embedded engine depend on the batch in their last bits. It therefore gets the same batches on all
+    machines. A server's results do not depend on the batch, and it starts a new request as soon as another ends.
     """
     if resources.engine == "served":
         return PER_SERVER * CHUNK // SERVED_CHUNK
@@ -491,7 +505,11 @@ class ProgressReporter:
     unjudged: Counter[str] = field(default_factory=Counter)  # answers that were never judged, by reason
 
     def report(self) -> None:
-        """Report finished chunks in order, up to the first that is not generated yet; wait for chunks in grading."""
+        """Report chunks in order, up to the first that is not generated yet.
+
+        A chunk that is being graded is waited for. Stored chunks of earlier attempts count in accuracy and length, but
+        not in `tokens_per_second`.
+        """
         while self.next < self.count and (self.next not in self.fresh or self.next in self.grading):
             if self.next in self.grading:
                 # The time of storing; this report may come a full batch later.

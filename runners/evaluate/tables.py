@@ -84,7 +84,8 @@ def forced_rows(
 ) -> tuple[pl.DataFrame, pl.DataFrame]:
     """Return the rows of `forced.parquet`, one per response and budget, and of `examples.parquet`.
 
-    At a budget that is at least its length, a response has the verdict on its own answer.
+    At a budget that is at least the response's length, or if no answer was forced, the row has the verdict on the full
+    response. Its column `forced` is then false.
 
     Args:
         graded: The graded responses.
@@ -185,7 +186,7 @@ def summary(samples: Path, forced: Path, benchmarks: Sequence[str]) -> dict[str,
 
 
 def _count_unjudged(files: Sequence[Path]) -> dict[tuple[str, str], int]:
-    """Return how many answers in the files were not judged, by benchmark and kind of failure."""
+    """Return how many answers in the files were not judged, by (benchmark, kind of failure), e.g. `timeout`."""
     rows = [
         pl.scan_parquet(file, glob=False)
         .filter(pl.col("unsettled").is_not_null())

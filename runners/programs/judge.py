@@ -103,7 +103,9 @@ class ProgramJudge(WorkerPool):
         return "right"
 
     def _ask(self, worker: Worker, seconds: float, **request: object) -> dict[str, Any]:
-        """Send a request of `programs/worker.py` to a worker, and return its reply; end the worker if the reply says so.
+        """Send a request to a worker, and return its reply; `programs/worker.py` describes both.
+
+        If the reply sets `retire`, end the worker, because a program may still run in it.
 
         Args:
             worker: The worker.
@@ -122,12 +124,14 @@ class ProgramJudge(WorkerPool):
 
 
 def _outcome_of(reply: dict[str, Any]) -> str:
-    """Return the outcome of a program that is not right."""
+    """Return the outcome of a program that failed a test: `timeout` if its time ran out, else `wrong`."""
     return "timeout" if reply["ended"] == "timeout" else "wrong"
 
 
 def same_output(expected_text: str, printed: str, tolerance: float) -> bool:
-    """Return whether two outputs are equal line by line and word by word.
+    """Return whether two outputs are equal line by line and word by word; false if `printed` is too long.
+
+    White space between words, and empty lines at the end, are ignored.
 
     Args:
         expected_text: The expected output.
@@ -145,7 +149,7 @@ def same_output(expected_text: str, printed: str, tolerance: float) -> bool:
 
 
 def same_value(expected: Any, value: Any, tolerance: float) -> bool:
-    """Return whether two JSON values are equal; 1 equals 1.0.
+    """Return whether two JSON values are equal, with a tolerance for expected decimals; 1 equals 1.0, but not `true`.
 
     Args:
         expected: The expected value.
@@ -176,7 +180,10 @@ def _lines(text: str) -> list[list[str]]:
 
 
 def _same_word(expected: str, word: str, tolerance: float) -> bool:
-    """Return whether a word equals the expected word, or is close to it if that is a number with decimals."""
+    """Return whether a word equals the expected word, or is close to it if the expected word is a decimal.
+
+    A decimal is a number that is written with a point or an exponent.
+    """
     if expected == word:
         return True
     if "." not in expected and "e" not in expected.lower():

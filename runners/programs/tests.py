@@ -65,7 +65,9 @@ TestCases = Inputs | Calls | Script
 
 @lru_cache(maxsize=256)
 def read_tests(references: tuple[str, ...], meta: str = "") -> TestCases:
-    """Return the tests of a question.
+    """Return the tests of a question, in one of the forms that the module lists.
+
+    A single text of JSON has inputs and outputs. Any other text, or several texts, are tests in Python.
 
     Args:
         references: The reference answers of the question: the tests.
@@ -102,7 +104,10 @@ def read_tests(references: tuple[str, ...], meta: str = "") -> TestCases:
 
 
 def _read_facts(meta: str) -> dict[str, Any]:
-    """Return the values of a question's metadata, and of its inner `metadata`, as LiveCodeBench has it."""
+    """Return the values of a question's metadata, and of its inner object `metadata`, as in LiveCodeBench.
+
+    An outer value replaces an inner value of this name. The result is empty if the texts cannot be decoded.
+    """
     try:
         facts = decoded(meta, LONGEST_TESTS) if meta else {}
         inner = facts.get("metadata") if isinstance(facts, dict) else None
@@ -161,7 +166,7 @@ def _read_calls(name: str, pairs: list[tuple[Any, Any]]) -> Calls:
 
 
 def _read_script(references: Sequence[str], facts: Mapping[str, Any], name: str) -> Script:
-    """Return tests in Python, with the statements to run before them.
+    """Return tests in Python as one script, after the metadata's statements to run before them.
 
     Args:
         references: The texts of the tests.

@@ -31,7 +31,11 @@ def create_dataset(task: str, size: int, seed: int, options: Mapping[str, Any]) 
 
 
 def pack(value: Any) -> Any:
-    """Return a value as JSON values: tuples are tagged, and dicts become lists of pairs for keys that are numbers."""
+    """Return a value as JSON from which `unpack` restores it.
+
+    A tuple becomes `{"tuple": items}`. A dict becomes `{"dict": pairs}`, because JSON would turn keys that are numbers
+    into texts.
+    """
     match value:
         case tuple():
             return {"tuple": [pack(item) for item in value]}
@@ -55,5 +59,5 @@ def unpack(value: Any) -> Any:
 
 
 def entry_of(facts: Mapping[str, Any]) -> Any:
-    """Return the entry of reasoning-gym in a question's metadata."""
+    """Return the reasoning-gym entry in a question's metadata: `packed` restored by `unpack`, else `entry` as it is."""
     return unpack(facts["packed"]) if "packed" in facts else facts["entry"]

@@ -85,7 +85,7 @@ def call_answer(text: str, name: str, calls: list[list[Any]]) -> bytes:
 
 
 def _to_json(value: Any) -> Any:
-    """Return the content of a numpy array or number for `json`; raise AttributeError for other values."""
+    """Return a numpy array or number as Python lists or numbers, for `json`; other values raise AttributeError."""
     return value.tolist()
 
 
@@ -115,7 +115,15 @@ def run_tests(text: str, tests: str, entry: str) -> bytes:
 
 
 def find_entry(module: types.ModuleType, name: str) -> Any:
-    """Return the function to call: the named function of the module or of its `Solution`, else the last function."""
+    """Return the function of a program to call.
+
+    A named function of the module comes first. If the module lacks it, it is a method of a new `Solution` object. Without
+    a name it is the last public method of `Solution`, or else the module's last function.
+
+    Raises:
+        AttributeError: The named function does not exist.
+        IndexError: No name is given, and there is no function.
+    """
     solution = getattr(module, "Solution", None)
     if name and (hasattr(module, name) or solution is None):
         return getattr(module, name)
@@ -138,7 +146,7 @@ def exchange(fork: SandboxedFork, input_bytes: bytes) -> bytes:
         input_bytes: The input.
 
     Returns:
-        The complete output, or the beginning of an output that is too long, with more than `LONGEST_REPLY` bytes.
+        The output up to the program's end or time limit. Reading stops after more than `LONGEST_REPLY` bytes.
     """
     output, written = b"", 0
     writes: list[int] = [fork.stdin]

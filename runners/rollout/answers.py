@@ -69,10 +69,10 @@ def tokens_of_thinking(
 
 
 def answer_after_forcing(forcing: Forcing, continuation: str, readers: Sequence[AnswerReader] = BOXED) -> str:
-    """Return the answer in the text that a model wrote after the forcing text.
+    """Return the answer in the text that a model wrote after the forcing text; empty if there is none.
 
-    If the forcing text opens a box, the answer is the content of the box. Else the readers search in the forcing text
-    with its continuation, for an answer that ends in the continuation. If they find none and the forcing has a `close`,
+    If the forcing text opens a box, the answer is the content of the box. Otherwise the readers search the forcing text
+    and its continuation for an answer that ends in the continuation. If they find none and the forcing has a `close`,
     the answer is the continuation before `close`.
 
     Args:
@@ -98,7 +98,7 @@ def bare_answers(
     readers: Sequence[AnswerReader] = BOXED,
     thinking: Thinking | None = None,
 ) -> list[tuple[int, str]]:
-    """Return the prefixes of a response at which its answer changes, without forcing, each with its answer.
+    """Return the answers that the prefixes of a response contain without forcing, at each length where they change.
 
     Args:
         tokens: The token ids of the response.
@@ -108,8 +108,8 @@ def bare_answers(
         thinking: The marks between which no answer is read, if any.
 
     Returns:
-        Pairs of a prefix's number of tokens, increasing, and the answer from there to the next pair. Before the first
-        pair the answer is empty.
+        Pairs of a prefix's number of tokens, increasing, and the answer of prefixes from this length up to the next
+        pair's. Prefixes shorter than the first pair's have an empty answer.
     """
     changes: list[tuple[int, str]] = []
     offsets = Offsets(tokens, decode, text)
@@ -132,8 +132,8 @@ def find_answer(tokens: Sequence[int], decode: Decode, answer: str) -> tuple[int
         answer: The text of the answer.
 
     Returns:
-        The number of tokens before the text, the number of tokens up to its end, and the text before it in its first
-        token; None if the text does not occur.
+        The number of complete tokens before the answer; the number of tokens up to the answer's end; and the characters
+        before the answer in the token with its first character. None if the answer does not occur.
     """
     offsets = Offsets(tokens, decode)
     start = offsets.text.rfind(answer)

@@ -46,11 +46,11 @@ class Rollout:
     forced: tuple[ForcedTokens, ...] = ()
 
     def answer(self, text: str, which: str) -> Claim:
-        """Return an answer of the response as a claim to grade.
+        """Return an answer as a `Claim`: what a verifier gets to judge, with the reference answer and the question.
 
         Args:
             text: The answer.
-            which: The name of the answer among all answers to the question.
+            which: An identifier that differs between all answers to the question.
         """
         question = self.question
         return Claim(text, question.gold, question.meta, question.text, which)
@@ -96,7 +96,12 @@ class Grader:
         return response_text(self.tokenizer, tokens, self.stop_ids)
 
     def read_whole(self, rollout: Rollout, text: str) -> Claim:
-        """Return the answer in a complete rollout, whose text is `text`; an empty answer if it has none."""
+        """Return the answer in a full response as a claim to grade; the claim's text is empty if there is no answer.
+
+        Args:
+            rollout: The rollout.
+            text: The text of the response.
+        """
         answer = read_answer(self.readers, text, thinking=self._thinking_after(rollout.request.prompt))
         return rollout.answer(answer, str(rollout.number))
 
@@ -107,19 +112,32 @@ class Grader:
         return rollout.answer(text, f"{rollout.number}/{forced.cut}")
 
     def read_prefixes(self, rollout: Rollout, text: str) -> list[tuple[int, Claim]]:
-        """Return the answers of a rollout's prefixes where they change, as pairs of a number of tokens and the answer."""
+        """Return the answers of a response's prefixes, for each prefix length at which the answer changes.
+
+        Args:
+            rollout: The rollout.
+            text: The text of the response.
+
+        Returns:
+            Pairs of a number of sampled tokens, without inserted tokens, and the answer as a claim to grade.
+        """
         response, thinking = rollout.response, self._thinking_after(rollout.request.prompt)
         answers = bare_answers(response.sequence(), self.text, text, self.readers, thinking)
         prefixes = [(response.count_own(end), answer) for end, answer in answers]
         return [(count, rollout.answer(answer, f"{rollout.number}:{count}")) for count, answer in prefixes]
 
     def _thinking_after(self, before: Sequence[int]) -> Thinking | None:
-        """Return the marks of thinking for a response after the tokens `before`; None if answers in thinking count."""
+        """Return the marks of thinking for a response after the tokens `before`; None if `thinking` is None.
+
+        If the tokens `before` already close thinking, the marks say so, and answers count from the response's start.
+        """
         return self.thinking and thinking_after(self.thinking, self.tokenizer, before)
 
 
 def grade(rollouts: Sequence[Rollout], graders: Callable[[PromptedQuestion], Grader]) -> list[GradedRollout]:
-    """Grade the answers of rollouts; each verifier grades all of its answers in one call.
+    """Grade the answers of rollouts: full responses, forced answers, and prefixes if the grader has `prefixes`.
+
+    Each verifier grades all of its answers in one call.
 
     Args:
         rollouts: The rollouts.
@@ -163,7 +181,7 @@ def grade_later(
         grader: The grader of all rollouts.
 
     Returns:
-        The graded rollouts with exactly the forced answers of `rollouts`.
+        The graded rollouts with exactly the forced answers of `rollouts`; verdicts that exist already are kept.
     """
     added_answers = [
         (grader.verifier, grader.read_forced(rollout, forced))
@@ -185,7 +203,7 @@ def grade_later(
 
 
 def _grade_claims(claims: Sequence[tuple[Verifier, Claim]]) -> list[GradedAnswer]:
-    """Grade answers in one call of each verifier.
+    """Grade answers, with one call for each different verifier.
 
     Args:
         claims: Pairs of a verifier and an answer.
@@ -243,8 +261,8 @@ class GradingQueue:
 
         Args:
             count: The number of rollouts.
-            finish: A function from all graded rollouts of the group to its result. Its exceptions, and those of
-                grading, become the group's exception.
+            finish: Computes the group's result from all of its graded rollouts, in order. If it or the grading raises,
+                `result` gets the exception.
         """
         group = RolloutGroup(count, finish, set(range(count)))
         with self._lock:
@@ -254,10 +272,10 @@ class GradingQueue:
     def add(self, rollouts: Iterable[tuple[RolloutGroup[Any], int, Rollout]]) -> None:
         """Add rollouts to grade, each with its group and its index in the group; a repeated index is ignored.
 
-        Any thread may call it.
+        Any thread may call this. An earlier failure of grading is raised here, to stop generation early.
 
         Raises:
-            BaseException: The exception of an earlier grading, so that generation stops early.
+            BaseException: The exception of an earlier grading.
         """
         with self._lock:
             if self._fault is not None:
@@ -269,14 +287,17 @@ class GradingQueue:
         self._thread.submit(self._work)
 
     def close(self, *, drop: bool = False) -> None:
-        """End the thread after all rollouts are graded, or after the current call if `drop` is set."""
+        """Wait until all rollouts are graded, and end the thread; with `drop`, wait for the current call only."""
         if drop:
             with self._lock:
                 self._waiting.clear()
         self._thread.shutdown()
 
     def _work(self) -> None:
-        """Grade the rollouts that wait, and finish the groups that are complete; runs in the thread."""
+        """Grade the waiting rollouts, and set the results of complete groups; runs in the queue's thread.
+
+        An exception becomes the result of all unfinished groups, and the queue grades nothing afterwards.
+        """
         with self._lock:
             batch, self._waiting = self._waiting, []
         if not batch or self._fault is not None:
@@ -316,10 +337,14 @@ class Generator:
     ) -> list[Generation]:
         """Return a response for each request.
 
+        If thinking has a limit below `max_tokens`, responses are generated in two phases. `cuts` and `on_response` are
+        then not used.
+
         Args:
             requests: The requests.
-            cuts: Tells an engine that can force answers during generation where to force them.
-            on_response: Receives finished responses during generation, if the engine can report them.
+            cuts: Returns the cuts of a finished response, for an engine that can force answers during generation; None
+                to force no answers then.
+            on_response: Called with finished responses during generation, if the engine can report them.
         """
         # Thinking that may use all tokens is never ended by force.
         if self.phases is not None and self.phases.thinking < self.sampling.max_tokens:
@@ -337,10 +362,10 @@ class Generator:
             cuts: The cuts of each response in tokens.
 
         Returns:
-            For each response, its forced answers.
+            For each response, its forced answers; no answers if there is no forcing text.
 
         Raises:
-            Problem: E0815, if the tokenizer cannot write the forcing text.
+            Problem: E0815, if answers are forced and the tokenizer cannot write the forcing text.
         """
         if self.forcing is None or not any(cuts):
             return [[] for _ in requests]
@@ -349,7 +374,10 @@ class Generator:
         return force(self.engine, requests, responses, cuts, text, self._forced_sampling(self.forcing))
 
     def _forcing_plan(self, cuts: CutsOf | None) -> ForcingPlan | None:
-        """Return what an engine needs to force answers during generation; None if nothing can be forced."""
+        """Return what an engine needs to force answers during generation.
+
+        The result is None without forcing text or cuts, or if the tokenizer cannot encode the forcing text.
+        """
         if self.forcing is None or cuts is None:
             return None
         try:

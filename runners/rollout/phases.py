@@ -67,7 +67,11 @@ class Phases:
         return Phases(thinking, rule.solution, tokens, marks, tokenizer)
 
     def thought(self, prompt: Sequence[int], response: Generation) -> int | None:
-        """Return how many tokens of a response are thinking; None if its thinking has not ended."""
+        """Return the number of sampled tokens of a response that are thinking; None if thinking has not ended.
+
+        If thinking was ended by an inserted text, these are the tokens before the text. If a response stopped within the
+        limit without a closing mark, they are all tokens.
+        """
         if response.inserted:
             return response.inserted[0].after
         tokens = response.tokens[: self.thinking]
@@ -76,16 +80,17 @@ class Phases:
         return len(tokens) if end is None and finished else end
 
     def go_on(self, prompt: Sequence[int], response: Generation) -> tuple[Generation, int]:
-        """Prepare a response for its continuation.
+        """Prepare a response for its next continuation, within the limits of thinking and solution.
 
-        Thinking that has reached its limit is ended by the inserted text, and a solution is cut at its limit.
+        If thinking has reached its limit, the ending text is inserted there, and later tokens are dropped. If the
+        solution is longer than its limit, it is cut.
 
         Args:
             prompt: Token ids of the prompt.
             response: The response so far.
 
         Returns:
-            The response, and the largest number of tokens to add, 0 if the response is complete.
+            The response, and the largest number of tokens to add; 0 if the response is complete.
         """
         thinking = self.thought(prompt, response)
         if thinking is None and len(response.tokens) >= self.thinking:
@@ -97,7 +102,9 @@ class Phases:
 
 
 def count_thinking(marks: Thinking, tokenizer: Any, prompt: Sequence[int], response: Generation) -> int:
-    """Return how many tokens of a response are thinking; all tokens if its thinking is never closed.
+    """Return how many sampled tokens of a response are thinking; all tokens if thinking is never closed.
+
+    If thinking was ended by an inserted text, these are the tokens before the text.
 
     Args:
         marks: The marks of thinking.
@@ -121,7 +128,7 @@ def draw_cut(
 ) -> list[Generation]:
     """Sample uncut responses, and continue each of them from a cut at each share of its length.
 
-    At a cut, after at least one token, the text that ends thinking is inserted, and the model writes a solution.
+    A cut is after at least one token. The text that ends thinking is inserted there, and the model writes a solution.
 
     Args:
         engine: The engine.
@@ -193,8 +200,8 @@ def force(
 ) -> list[list[ForcedTokens]]:
     """Force answers as `Engine.force` does, for responses that may have an inserted text at the end of thinking.
 
-    Cuts count tokens that the model sampled. A cut after the inserted text includes it; at the cut where it was
-    inserted, the answer is forced in its place.
+    Cuts count only tokens that the model sampled. A cut later than the inserted text includes the text in its prefix. At
+    the cut where the text was inserted, the prefix excludes the text, and the forcing text takes its place.
 
     Args:
         engine: The engine.
@@ -205,7 +212,7 @@ def force(
         sampling: The sampling of forced answers.
 
     Returns:
-        For each response, its forced answers.
+        For each response, its forced answers, one for each cut; empty tokens for a cut at or beyond its end.
     """
     if not any(response.inserted for response in responses):
         return engine.force(requests, responses, cuts, forcing, sampling)
@@ -236,11 +243,13 @@ def force(
 
 
 def _spans(response: Generation) -> Iterator[tuple[int, range, tuple[int, ...]]]:
-    """Split a response's cuts into ranges with the same tokens before them, for `force`.
+    """Divide the cuts of a response into ranges, in each of which the same inserted texts come before a cut.
+
+    `force` lets the engine force the cuts of one range together, as cuts of a response that begins after a prefix.
 
     Yields:
-        The cut at which the range's own tokens start, the range of cuts, and the token ids of the response up to the
-        start, with insertions.
+        The number of sampled tokens in the prefix; the range of cuts; and the token ids of the prefix, with the inserted
+        texts that come before the cuts.
     """
     ends = [*(inserted.after for inserted in response.inserted), len(response.tokens)]
     yield 0, range(ends[0]), ()

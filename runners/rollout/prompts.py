@@ -74,6 +74,8 @@ def continuation_tokens(tokenizer: Any, text: str) -> tuple[int, ...]:
 def stop_tokens(tokenizer: Any, folder: Path) -> tuple[int, ...]:
     """Return the token ids that end a response: the tokenizer's end of text, and those of generation_config.json.
 
+    Either may be missing, and the result may be empty.
+
     Raises:
         Problem: E0803, if generation_config.json cannot be read.
     """

@@ -172,10 +172,11 @@ def read_references(folder: Path, count: int) -> dict[str, Reference]:
 def choose_wording(
     wordings: Sequence[Wording], references: Mapping[str, Reference], seed: int, question: PromptedQuestion
 ) -> int | None:
-    """Return the index of the first wording whose condition holds for a question; None if no condition decides.
+    """Return the index of the first wording that a question's properties select, or None.
 
-    A wording with a `share` below 1 is given to this share of the questions for which its condition `when` holds. The
-    choice is a function of the seed, the question's id and the wording's index.
+    A wording is selected if its condition `when` holds and a random number is below its `share`. The random number is
+    derived from the seed, the question's id and the wording's index. The result is None if no wording has a condition
+    or a share, or if none is selected.
 
     Args:
         wordings: The wordings.
@@ -202,7 +203,9 @@ def place_wordings(
     references: Mapping[str, Reference],
     seed: int,
 ) -> list[PromptedQuestion]:
-    """Return questions with their numbers as features, and the index of their wordings as the feature `mode`.
+    """Return questions with their numbers as features, and the index of their wording as the feature `mode`.
+
+    A question for which `choose_wording` returns None gets the first wording, index 0.
 
     Args:
         questions: The questions.
@@ -243,7 +246,7 @@ class Wordings:
     teacher: Wording | None = None
     """The wording of a teacher's prompts; None if the teacher reads the policy's prompts."""
     choose: Callable[[PromptedQuestion], int | None] = lambda _: None
-    """Returns the index of a question's wording if a property of the question decides, else None."""
+    """Returns the index of the wording that the question's properties select; None to choose by `per`."""
 
     @staticmethod
     def of(
@@ -256,7 +259,7 @@ class Wordings:
             model: The model's declaration, with its prompt.
             tokenizer: The model's tokenizer.
             seed: The stage's seed.
-            choose: Returns the index of a question's wording if a property of the question decides, else None.
+            choose: Returns the index of the wording that a question's properties select; None to choose by `per`.
         """
         return Wordings(
             model.prompt,
@@ -275,13 +278,16 @@ class Wordings:
     ) -> list[PromptedQuestion]:
         """Return a question with the prompt of each of its rollouts.
 
-        The rollouts of a question share one random budget. The features get `mode`, the index of the wording, and
-        `budget`, if the wording has a budget.
+        If `choose` returns a wording, all rollouts get it. Otherwise they take turns through the wordings, or share a
+        random wording, as `per` says. The rollouts share one random budget. The features get `mode`, the index of the
+        wording, and `budget`, if the wording has a budget. Without wordings the prompt stays unchanged, but a teacher's
+        prompt is added if there is a teacher's wording.
 
         Args:
             question: The question.
-            draw: The number of the draw of questions.
-            question_index: The index of the question in the draw. Seed, draw and index fix the random choices.
+            draw: The number of the sample of questions, counted over the stage.
+            question_index: The index of the question in the sample. The stage's seed, `draw` and `question_index`
+                determine the random choices.
             rollouts: The number of rollouts.
 
         Raises:
@@ -303,7 +309,9 @@ class Wordings:
         return [by_mode[mode] for mode in modes]
 
     def require_room(self, question: PromptedQuestion) -> None:
-        """Check that no wording, with any of its budgets, makes a question's prompt too long.
+        """Check that a question's prompt is at most `longest` tokens in every wording, with every budget.
+
+        A range of budgets is checked at its two ends only. A wording's prefix is not counted.
 
         Raises:
             Problem: E0933, if a prompt is too long.
@@ -321,8 +329,11 @@ class Wordings:
         Args:
             question: The question.
             mode: The index of the wording.
-            draw: The number of the draw of questions.
-            index: The index of the question in the draw.
+            draw: The number of the sample of questions, counted over the stage.
+            index: The index of the question in the sample.
+
+        Raises:
+            Problem: E0933, if the prompt is too long.
         """
         wording = self.wordings[mode]
         features = {**question.features, "mode": float(mode)}
@@ -336,7 +347,7 @@ class Wordings:
         return replace(question, prompt=prompt, trained_prefix=trained, features=features)
 
     def _require_short(self, count: int, question: PromptedQuestion, wording: str) -> None:
-        """Raise E0933 if a prompt is too long.
+        """Raise E0933 if a prompt has more than `longest` tokens; nothing is checked if `longest` is None.
 
         Args:
             count: The number of tokens of the prompt.
@@ -378,8 +389,8 @@ def with_budget(wording: Wording, budget: int | None) -> Wording:
 def fill_answer(wording: Wording, question: PromptedQuestion, tokenizer: Any) -> tuple[Wording, str]:
     """Fill the question and its reference answer into a wording that contains `{answer}`.
 
-    Placeholders in the question's or the answer's own text are not filled. If there are several reference answers, the
-    first is used.
+    A wording without `{answer}` is returned unchanged, with the question's text. Text of the question or the answer that
+    looks like a placeholder is not filled. If there are several reference answers, the first is used.
 
     Args:
         wording: The wording of a teacher.
@@ -387,7 +398,7 @@ def fill_answer(wording: Wording, question: PromptedQuestion, tokenizer: Any) ->
         tokenizer: The tokenizer, whose marks in the wording stay control tokens.
 
     Returns:
-        A wording, and the text that replaces its `{question}`.
+        A wording whose question template is `{question}` alone, and the filled text that replaces it.
     """
     if not ANSWER.search(wording.question):
         return wording, question.text
@@ -398,7 +409,10 @@ def fill_answer(wording: Wording, question: PromptedQuestion, tokenizer: Any) ->
 
 
 def longest_prefix(wordings: Sequence[Wording], tokenizer: Any) -> int:
-    """Return the largest number of tokens of the wordings' prefixes, over all budgets that they may have."""
+    """Return the largest number of tokens of the wordings' prefixes, over all budgets; 0 without wordings.
+
+    All budgets of a range are tried, because a larger number may have fewer tokens.
+    """
     longest = 0
     for wording in wordings:
         budget_varies = wording.draws and "{budget}" in wording.prefix
@@ -432,7 +446,10 @@ _MAX_EXAMPLES = 3
 
 
 def read_facts(meta: str) -> dict[str, Any]:
-    """Return the values of a question's JSON metadata by path, e.g. `info.level` for a value in an inner object."""
+    """Return the values of a question's JSON metadata by path, e.g. `info.level` for a value in an inner object.
+
+    The result is empty if the text is not JSON or is not a JSON object.
+    """
     try:
         fields = json.loads(meta)
     except ValueError:
@@ -460,15 +477,19 @@ def read_numbers(meta: str) -> dict[str, float]:
 
 
 def list_fields(expression: IR | Node) -> list[str]:
-    """Return the names of the question's numbers that a reward or a condition reads, without repetition."""
+    """Return the names of the question's numbers that a reward or a condition reads, without repetition.
+
+    Attributes in `READINGS`, such as `ended(y)`, are computed from the response, and are left out.
+    """
     fields = dict.fromkeys(node.field for node in values_of(expression, Attribute))
     return [field for field in fields if field.partition("@")[0] not in READINGS]
 
 
 def list_readers(method: Ppo) -> Iterator[tuple[str, str]]:
-    """Yield the settings of a method that read numbers of questions, each with the number.
+    """Yield pairs of a setting of the method and a number of the question that it reads.
 
-    A setting is in words, such as "the reward `paid`". The budget of a wording is left out.
+    The settings are the reward and the wordings' conditions, in words such as "the reward `paid`". The reward's `budget`
+    is left out if there are wordings, because it then comes from the wording.
     """
     for number in list_fields(method.reward):
         if number != "budget" or not method.wordings:
@@ -477,7 +498,7 @@ def list_readers(method: Ppo) -> Iterator[tuple[str, str]]:
 
 
 def list_choosers(wordings: Sequence[Wording]) -> Iterator[tuple[str, str]]:
-    """Yield the wordings whose conditions read numbers of questions, each with the number."""
+    """Yield pairs of a wording, in words, and a number of the question that its condition reads."""
     for index, wording in enumerate(wordings):
         name = f"the wording `{wording.name}`" if wording.name else f"wording {index + 1}"
         for number in list_fields(wording.when) if wording.when is not None else ():
@@ -487,7 +508,7 @@ def list_choosers(wordings: Sequence[Wording]) -> Iterator[tuple[str, str]]:
 def find_missing_number(
     reader: str, field: str, questions: Iterable[tuple[str, Mapping[str, Any]]]
 ) -> Diagnostic | None:
-    """Return E0922 if a question lacks a number or has another value in its place; else None.
+    """Return E0922 if a question lacks a number, or has a value there that is not a number; else None.
 
     Args:
         reader: The setting that reads the number, in words, such as "the reward `paid`".

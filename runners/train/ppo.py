@@ -71,7 +71,10 @@ def update(
     objective = PpoObjective(learner, method, user_loss)
 
     def check() -> None:
-        """Compare trainer and engine, once, with the log-ratios of the first minibatch, before the first optimizer step."""
+        """Before the step's first optimizer step, collect log-ratios, and require that trainer and engine agree.
+
+        The agreement is checked here only if it was not measured before (`gap` is None). Later calls do nothing.
+        """
         if objective.log_ratios is None:
             log_ratios = objective.end_first_minibatch()
             if gap is None:
