@@ -21,7 +21,7 @@ Settings = dict[str, Any]
 
 
 class WrittenText(str):
-    """A text by which two specs are compared. People read `written`: the same with the spec's own names."""
+    """A text by which two specs are compared; `written` is the same text with the spec's own names, for people."""
 
     written: str
 
@@ -71,7 +71,10 @@ def study_settings(study: Study) -> Settings:
 
 
 def settings(value: Any, path: str) -> Iterator[tuple[str, Any]]:
-    """Yield the name and the value of every setting inside a value; expressions become texts of the language.
+    """Yield the dotted name and the value of every setting inside a value.
+
+    Expressions and rewards become texts of the language. A tuple of declarations yields the settings of each, with their
+    names or indices in the path, and their order or number as a further setting. Any other value is a setting itself.
 
     Args:
         value: A part of a spec.
@@ -110,10 +113,11 @@ def _name(path: str, name: str, written: str | type, value: IR) -> str:
     """Return the dotted name of a field, as a spec writes it.
 
     Args:
-        path: Dotted name of the field's owner.
+        path: Dotted name of the object that has the field.
         name: Name of the field.
-        written: The field's name in a spec; a type for a flattened field, whose settings appear under the owner.
-        value: The owner.
+        written: The field's name in a spec. A name that begins with `/` is written in the block around the object's. A
+            type stands for a field without a name in the spec, whose settings appear among the object's.
+        value: The object.
     """
     if name == "method" or isinstance(written, type):
         return path
@@ -153,7 +157,7 @@ def _trace(start: Source, path: str, staged: bool, cluster: Cluster | None) -> I
 
 
 def _walk_reward(reward: Reward, path: str) -> Iterator[tuple[str, Any]]:
-    """Yield the form and the lines of a reward as text, and the settings of its splits."""
+    """Yield a reward's form and lines as one setting, and the settings by which it divides responses into sections."""
     names = let_names(reward.lets)
     lines = (WrittenText(line, as_written(line, names)) for line in reward_lines(reward))
     yield path, [form(reward), *lines]
@@ -174,7 +178,11 @@ def form(reward: Reward) -> str:
 
 
 def _describe_split(split: Split) -> str:
-    """Return words for the sections into which a reward divides a response."""
+    """Return words for the sections into which a reward divides a response.
+
+    Args:
+        split: the reward's setting that divides responses. `n` budgets or exits make `n + 1` sections, with the end.
+    """
     match split:
         case Budgets(budgets=budgets):
             return f"{len(budgets) + 1} budgets"
@@ -291,10 +299,10 @@ def compare(
 
 
 def pair(a: Study, b: Study) -> tuple[tuple[Arm, Arm], ...]:
-    """Pair the arms of two studies, in the order of the first.
+    """Pair the arms of two studies, in the order of the first; arms without a counterpart are left out.
 
-    Arms of equal names are paired first, then arms of equal meaning. Last, if both sides have a single trained arm
-    left, these two are paired, and likewise a single untrained arm.
+    Arms of equal names are paired first, then arms of equal settings. Last, if each study has exactly one trained arm
+    that is not paired, these two are paired. The same is done for untrained arms.
     """
     arms_b = {arm.name: arm for arm in b.arms}
     pairs = [(arm, arms_b[arm.name]) for arm in a.arms if arm.name in arms_b]
@@ -320,6 +328,9 @@ def _meaning(arm: Arm) -> str:
 
 def compared(name_a: str, name_b: str, a: Settings, b: Settings) -> SettingDiff:
     """Return the difference of two dictionaries of settings.
+
+    A setting at its default on one side counts only if the other side sets a value. An empty setting is not a
+    difference if the settings inside it differ.
 
     Args:
         name_a: Name of the first arm or study.
@@ -365,7 +376,9 @@ def _as_written(value: Any) -> Any:
 
 
 def _lacks(setting: str, value: Any, other: Mapping[str, Any]) -> bool:
-    """Return whether a setting is empty on one side, and its inner settings have rows of their own on the other side.
+    """Return whether a setting is empty on one side while the other side has settings inside it.
+
+    The row of such a setting would only repeat the rows of the settings inside it.
 
     Args:
         setting: Dotted name of the setting.
@@ -376,7 +389,7 @@ def _lacks(setting: str, value: Any, other: Mapping[str, Any]) -> bool:
 
 
 def work(a: Graph, b: Graph, payload_a: Payload = identity, payload_b: Payload = identity) -> TaskPairs:
-    """Match the tasks of two graphs that would compute the same result from the same inputs.
+    """Return which tasks of two graphs would compute the same result from the same inputs, and which would not.
 
     Args:
         a: Tasks of the first spec.
@@ -413,7 +426,7 @@ _REFERENCES = frozenset({"of", "rows", "lines", "relative_to", "rollouts"})
 
 
 def _rename_arms(settings: Settings, names: Mapping[str, str]) -> Settings:
-    """Return settings in which references to arms use the names of the other side.
+    """Return settings with arms renamed in the settings that name arms (`_REFERENCES`), as the other study names them.
 
     Args:
         settings: Settings by dotted name.

@@ -45,7 +45,7 @@ def to_json(diff: Diff, sides: tuple[str, str]) -> dict[str, Any]:
 
 
 def to_text(diff: Diff, sides: tuple[str, str], everything: bool = False, columns: int | None = None) -> str:
-    """Return the difference for people, side by side.
+    """Return the difference as text for a terminal, with the two sides in columns.
 
     Args:
         diff: The difference.
@@ -86,7 +86,7 @@ def _columns(cells: Sequence[tuple[str, ...]], label: int, room: int) -> list[st
 
 
 def _stack(cells: Sequence[tuple[str, ...]]) -> list[str]:
-    """Return rows of three cells as lines, the first cell above the others, which are indented."""
+    """Return rows of three cells as lines: the first cell, and below it the other two, indented."""
     inner = ([f"    {line}" for cell in values for line in cell.split("\n")] for _, *values in cells)
     return [
         line for row, lines in zip(cells, inner, strict=True) for line in (row[0], *lines) if line.strip()
@@ -131,6 +131,8 @@ class _Part:
 def _parts(diff: Diff, sides: tuple[str, str], everything: bool) -> Iterator[_Part]:
     """Yield the sections of a difference: arms, study, arms of one side only, and tasks.
 
+    If the two sides do not differ in meaning, the last section says so, and tasks are left out.
+
     Args:
         diff: The difference.
         sides: Names of the two specs or runs.
@@ -154,10 +156,10 @@ def _parts(diff: Diff, sides: tuple[str, str], everything: bool) -> Iterator[_Pa
 
 
 def _group_arms(arms: Sequence[SettingDiff]) -> list[tuple[tuple[tuple[str, str], ...], SettingDiff]]:
-    """Group arms with equal differences.
+    """Group arms with equal differences; arms without a difference are left out.
 
     Returns:
-        For each group the pairs of names, and the difference.
+        For each group the names of its arms on both sides, as pairs, and the difference of its first arm.
     """
     groups: dict[Any, list[SettingDiff]] = {}
     for arm in arms:
@@ -173,7 +175,7 @@ def _unnamed_rows(difference: SettingDiff) -> tuple[ChangedSetting, ...]:
 
 
 def _heads(names: Sequence[tuple[str, str]], sides: tuple[str, str]) -> tuple[str, str, str]:
-    """Return the heads of three columns.
+    """Return the heads of three columns: for a single arm with two names its names, else the arms and the two sides.
 
     Args:
         names: Names of the arms on both sides, a pair for each arm of the group.
@@ -211,9 +213,9 @@ def _make_part(
 def _gather_rows(
     rows: Iterable[ChangedSetting], same: Mapping[str, Mapping[str, Any]]
 ) -> list[ChangedSetting]:
-    """Replace groups of settings that one side lacks by a row with their count.
+    """Return the rows, with a group of settings that one side lacks replaced by one row with their number.
 
-    A group has at least `_GROUP` settings with the same prefix.
+    Settings form a group if the same side lacks them, they begin with the same words, and there are at least `_GROUP`.
 
     Args:
         rows: Differing settings.
@@ -269,7 +271,7 @@ def _describe_tasks(diff: Diff, everything: bool) -> list[tuple[str, str]]:
     both = {name for pair in renamed.items() for name in pair}
 
     def bare(name: str) -> str:
-        """Return a task's name without its seed, and without an arm's name that the two sides do not share."""
+        """Return a task's name without its seed, and without the name of an arm that has another name on each side."""
         name = _SEED.sub("", name)
         arm, _, rest = name.partition(".")
         return rest if arm in both and rest else name

@@ -79,6 +79,8 @@ class LeftOutRows:
 def left_out_counts(method: Mapping[str, Any], facts: Mapping[str, Any]) -> list[LeftOutRows]:
     """Return the rows that each setting leaves out of a stage's or a data set's data.
 
+    A setting that leaves out no row is not listed, so the list may be empty.
+
     Args:
         method: settings of the stage's method; empty for a data set.
         facts: content of `train.json` or `left_out.json`, or the same counts from a task's progress.
@@ -98,9 +100,10 @@ def left_out_counts(method: Mapping[str, Any], facts: Mapping[str, Any]) -> list
 
 
 def report_left_out(task: Task, facts: Mapping[str, Any]) -> list[Diagnostic]:
-    """Return a warning (W0807) for each setting that leaves out over a tenth of a task's data, else a note (N0807).
+    """Return a diagnostic for each setting that leaves out rows of a task's data.
 
-    Repeated rows are reported for their data set, and not again for a training on it.
+    It is the warning W0807 if the setting leaves out more than a tenth of the rows (`MOST`), else the note N0807.
+    Rows dropped as duplicates are reported for the data set alone. A training on this data set does not report them.
 
     Args:
         task: training or data set.
@@ -152,7 +155,10 @@ def warn_failing(task: Task, counts: Mapping[str, float], reasons: Sequence[tupl
 
 
 def find_failing(task: Task, folder: Path) -> list[Diagnostic]:
-    """Return a warning (W0810) if a verifier or the reward's Python failed on responses of a task."""
+    """Return a warning (W0810) if a verifier or the reward's Python failed on responses of a task, else nothing.
+
+    The failures are read from the tables in the folder of the task's result.
+    """
     reasons = count_reasons(list_tables(folder))
     return [warn_failing(task, count_kinds(reasons), reasons)] if reasons else []
 
@@ -172,7 +178,8 @@ _NUMBER = re.compile(r"[0-9]")
 def find_unanswered(task: Task, folder: Path) -> list[Diagnostic]:
     """Return a warning (W0804) for each benchmark on which most ended responses have no answer.
 
-    Responses that were cut at the longest length are not counted, since they could not finish with an answer.
+    Responses that were cut at the longest length are not counted, since they could not finish with an answer. A
+    benchmark with fewer than `LEAST` ended responses gets no warning.
     """
     columns = ["benchmark", "response", "finish", "answer"]
     samples = pl.read_parquet(folder / "samples.parquet", columns=columns, glob=False)
@@ -194,7 +201,9 @@ def warn_unanswered_step(task: Task, answered: float) -> Diagnostic:
 
 
 def _warn_benchmark(task: Task, benchmark: str, rows: pl.DataFrame) -> Diagnostic | None:
-    """Return the warning (W0804) of a benchmark if most of its ended responses have no answer.
+    """Return the warning (W0804) of a benchmark if most of its ended responses have no answer, else None.
+
+    With fewer than `LEAST` ended responses it is None too.
 
     Args:
         task: the evaluation.
@@ -215,13 +224,13 @@ def _warn_benchmark(task: Task, benchmark: str, rows: pl.DataFrame) -> Diagnosti
 
 
 def _warn_unanswered(where: str, share: str, data: Mapping[str, object], ends: Iterable[str]) -> Diagnostic:
-    """Return W0804 with the setting that might find the answers.
+    """Return the warning W0804, with advice on the setting `answer` that might find the answers.
 
     Args:
         where: id of the task.
-        share: the responses without an answer, in words.
-        data: settings of the data.
-        ends: last characters of some of the responses.
+        share: subject of the message: how many responses have no answer, in words.
+        data: settings of the data, among them how an answer is found in a response.
+        ends: last characters of some responses without an answer; empty if no response is at hand.
     """
     last = list(ends)
     settings = {name: data[name] for name in ("verifier", "answer", "tolerance") if name in data}
@@ -251,7 +260,10 @@ def _suggest_answer(ends: list[str]) -> str:
 
 
 def find_inexact(task: Task, folder: Path) -> list[Diagnostic]:
-    """Return a warning (W0809) for each reason why an evaluation's answers may differ from its model's answers."""
+    """Return a warning (W0809) for each reason why an evaluation's answers may differ from its model's answers.
+
+    An evaluation of a served model records these reasons in its curves, as `inexact`.
+    """
     curves = json.loads((folder / "curves.json").read_bytes())
     reasons: list[str] = next((curve.get("inexact", []) for curve in curves.values()), [])
     return [
@@ -314,7 +326,9 @@ def find_unended(folder: Path) -> list[Diagnostic]:
 
 
 def unlearnt(folder: Path) -> list[Diagnostic]:
-    """Return a warning (W0803) on stages in which, at every step, all responses to a question earned the same.
+    """Return a warning (W0803) on the stages of a run that learned nothing; empty if there is no such stage.
+
+    At every step of such a stage, all responses to a question earned the same reward, so no advantage differed from 0.
 
     Args:
         folder: folder of the run.
@@ -345,10 +359,16 @@ def unlearnt(folder: Path) -> list[Diagnostic]:
 
 
 def _idle_stages(arm: Path) -> list[tuple[int, int, bool]]:
-    """Return an arm's stages that never had an advantage to learn from; unreadable stages are skipped.
+    """Return the stages of an arm that never had an advantage or a teacher to learn from.
+
+    A stage is skipped if its table of metrics cannot be read or has no shares of equal groups.
+
+    Args:
+        arm: folder of the arm in the run's folder.
 
     Returns:
-        For each stage its index, the number of stages, and whether most ended responses had no answer.
+        For each of these stages its index, the number of the arm's stages, and whether most ended responses had no
+        answer.
     """
     metrics = sorted((arm / "stages").glob("*/metrics.parquet"))
     idle = []
@@ -365,7 +385,13 @@ def _idle_stages(arm: Path) -> list[tuple[int, int, bool]]:
 
 
 def _has_teacher(table: pl.DataFrame) -> bool:
-    """Return whether a training has a gradient from a divergence to a teacher, from the table of its metrics."""
+    """Return whether a training learned from a divergence to a teacher or reference model.
+
+    It did if its metrics have a KL divergence and a gradient norm above `LEAST_GRADIENT` at any step.
+
+    Args:
+        table: the training's metrics, a row for each step.
+    """
     if not {"kl", "grad_norm"} <= set(table.columns):
         return False
     return float(table["grad_norm"].max() or 0) > LEAST_GRADIENT  # type: ignore[arg-type]
@@ -383,7 +409,9 @@ def find_chats(task: Task, folder: Path) -> list[Diagnostic]:
 
 
 def marks_left(questions: Sequence[str], where: str) -> list[Diagnostic]:
-    """Return the warning (W0714) of questions with chat markup, with the setting that removes it.
+    """Return the warning (W0714) of questions with chat markup, with the setting that removes this markup.
+
+    The list is empty if no question has the markup of a known chat format.
 
     Args:
         questions: texts of the questions.
@@ -473,14 +501,15 @@ def find_in_results(graph: Graph, folders: Mapping[str, Path]) -> Findings:
 
 
 def overlaps(graph: Graph, folders: Mapping[str, Path], of: str | None = None) -> list[Diagnostic]:
-    """Return a warning (W0802) for each table of evaluated questions that shares questions with training data.
+    """Return a warning (W0802) for each pair of a training and an evaluation table that share questions.
 
-    Missing or unreadable results are skipped.
+    Only tables that the same arm is trained on and evaluated on are compared. Missing or unreadable results are
+    skipped.
 
     Args:
         graph: tasks of the spec.
         folders: folders of results by the task's id.
-        of: id of a `data` task, if only overlaps of its table are wanted.
+        of: id of a `data` task, to compare only pairs with its table; None compares all pairs.
     """
     questions: dict[str, dict[str, frozenset[str]]] = {}
     templates = _templates(graph)
@@ -507,7 +536,11 @@ def overlaps(graph: Graph, folders: Mapping[str, Path], of: str | None = None) -
 
 
 def _pair_tables(graph: Graph) -> Iterator[tuple[str, str, list[str]]]:
-    """Yield each pair of tables, trained on and evaluated on by the same arm, with the names of these arms."""
+    """Yield each pair of question tables of which one arm is trained on the first and evaluated on the second.
+
+    Yields:
+        The id of the training table's `data` task, the id of the evaluation table's, and the names of these arms.
+    """
     arms: dict[tuple[str, str], list[str]] = {}
     for task in graph.tasks:
         if task.kind != "evaluate":
@@ -526,9 +559,13 @@ def _pair_tables(graph: Graph) -> Iterator[tuple[str, str, list[str]]]:
 
 
 def _find_training_data(graph: Graph, task_id: str) -> list[str]:
-    """Return the ids of the `data` tasks that a checkpoint was trained on, the last stage first.
+    """Return the ids of the `data` tasks that a checkpoint was trained on, the last stage first, each id once.
 
-    For a selection these are the tasks of its pools.
+    If a stage trains on a selection of sampled responses, they are the tasks that the sampled questions come from.
+
+    Args:
+        graph: tasks of the spec.
+        task_id: id of the task that gives the checkpoint; the result is empty if it is not a training.
     """
     tables = []
     while graph[task_id].kind == "train":
@@ -551,7 +588,10 @@ def _find_data_tasks(graph: Graph, task_id: str) -> list[str]:
 
 
 def _templates(graph: Graph) -> list[re.Pattern[str]]:
-    """Return patterns of the prompts and wordings of a graph that put words around a question."""
+    """Return a pattern for each prompt or wording of a graph that puts words around a question.
+
+    Group 1 of a pattern is the question. The place of a budget matches any whole number.
+    """
     texts = dict.fromkeys(text for task in graph.tasks for text in _find_wordings(task.payload))
     patterns = []
     for text in texts:
@@ -581,7 +621,12 @@ def _find_wordings(value: Any) -> Iterator[str]:
 
 
 def _read_questions(folder: Path, templates: Sequence[re.Pattern[str]]) -> dict[str, frozenset[str]]:
-    """Return the texts of a table of questions, each with the keys that identify equal questions."""
+    """Return each text in a table of questions with the keys that identify equal questions; empty if it is unreadable.
+
+    Args:
+        folder: folder of the result of a `data` task.
+        templates: patterns of words around a question, from `_templates`.
+    """
     try:
         table = pl.read_parquet(folder / "questions.parquet", glob=False)
         columns = [name for name in ("question", "bare") if name in table.columns]
@@ -592,10 +637,12 @@ def _read_questions(folder: Path, templates: Sequence[re.Pattern[str]]) -> dict[
 
 
 def _question_keys(texts: Sequence[str | None], templates: Sequence[re.Pattern[str]]) -> frozenset[str]:
-    """Return the keys that identify a question: of its text, of its bare form, and of both without a study's words.
+    """Return the keys that identify a question; two questions are equal if they share a key.
+
+    They are the normalised texts, and what remains of each after the words of any template are removed, repeatedly.
 
     Args:
-        texts: the question's text and its bare form, if any.
+        texts: the question's text and, if its table has one, the text without the wording of its source.
         templates: patterns of words around a question, from `_templates`.
     """
     keys: set[str] = set()

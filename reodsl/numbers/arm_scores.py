@@ -121,8 +121,8 @@ def scores_of(
 ) -> tuple[ArmScores, tuple[int, ...]]:
     """Return an arm's scores by benchmark, with questions sorted by their ids, and the budgets of its forced answers.
 
-    Rows are aggregated `lot` at a time, so that memory holds only the scores: eight bytes for each question and
-    budget.
+    Rows of forced answers are aggregated `lot` at a time. Memory then holds only a score of eight bytes for each
+    question and budget.
 
     Args:
         samples: Responses, rows of `samples.parquet`.
@@ -198,9 +198,10 @@ class BalancedQuestions:
 def balance_questions(
     correct: Mapping[str, ArrayLike], lengths: Mapping[str, ArrayLike]
 ) -> BalancedQuestions:
-    """Compare models on the questions that each model solves in more than half of its samples.
+    """Compare models on the questions that every model solves in more than half of its samples.
 
-    A model's length is the mean over these questions of the mean length of the question's right responses.
+    On each of these questions, the lengths of a model's right responses are averaged; its length is the mean of these
+    averages. Its accuracy is the share of its responses to these questions that are right.
 
     Args:
         correct: By model, whether each response is right (0 or 1): [questions, samples]. All models have the same

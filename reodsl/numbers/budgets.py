@@ -93,7 +93,10 @@ class Schedule:
 
     @property
     def splits(self) -> tuple[int, ...]:
-        """Return L_1 … L_{N+1}: the budgets, then `l_max`."""
+        """Return L_1 … L_{N+1}: the positions, in tokens, at which a response is divided into sections.
+
+        They are the budgets and, last, `l_max`.
+        """
         return (*self.budgets, self.l_max)
 
 
@@ -148,9 +151,14 @@ def explicit(budgets: Sequence[int], l_max: int) -> Schedule:
 
 
 def halve(start: int, stop: int) -> tuple[int, ...]:
-    """Return `start` and its halves down to `stop`: the maximum lengths of successive stages of RL with token budgets.
+    """Return `start` and its halves down to `stop`, such as 16K, 8K, 4K, 2K, 1K, 512.
 
-    16K and 512 give 16K, 8K, 4K, 2K, 1K, 512. Stages are named by these numbers, so `stop` has to be one of them.
+    These are the maximum response lengths of successive RL stages. Stages are named by the lengths, so `stop` has to be
+    one of the halves.
+
+    Args:
+        start: The first and largest length in tokens.
+        stop: The last length in tokens.
 
     Raises:
         BudgetError: Halving `start` does not reach `stop`.
@@ -179,7 +187,11 @@ def halve(start: int, stop: int) -> tuple[int, ...]:
 
 
 def round_schedule(budgets: Sequence[int], l_max: int) -> Schedule:
-    """Return computed and rounded budgets as a schedule.
+    """Return budgets that a rule computed and rounded as a schedule.
+
+    Args:
+        budgets: The rounded budgets in tokens, in ascending order.
+        l_max: The longest response in tokens.
 
     Raises:
         BudgetError: Rounding made two budgets equal.
@@ -196,10 +208,10 @@ def round_schedule(budgets: Sequence[int], l_max: int) -> Schedule:
 
 
 def check_l_max(l_max: int) -> None:
-    """Check that a longest response has 2 to `MOST_TOKENS` tokens, so that it can be split.
+    """Check that the longest response has 2 to `MOST_TOKENS` tokens: a budget needs a token on either side.
 
     Raises:
-        BudgetError: It has fewer or more tokens.
+        BudgetError: It has fewer or more tokens, or is not a whole number.
     """
     require_whole(l_max, "the longest response")
     if not 2 <= l_max <= MOST_TOKENS:
@@ -257,11 +269,15 @@ Rule = Literal["trapezoid", "uniform", "half_first"]
 
 
 def coefficients(rule: Rule, budgets: Sequence[int], l_max: int) -> tuple[float, ...]:
-    """Return the weights c_1 … c_{N+1} of budgets in an integral over budgets.
+    """Return the weights c_1 … c_{N+1} of N budgets and of `l_max` in a sum that estimates an integral over budgets.
 
-    `trapezoid`: c_i = (L_{i+1} - L_{i-1}) / 2 and c_{N+1} = (l_max - L_N) / 2, with L_0 = 0. `uniform`: all 1.
-    `half_first`: as `trapezoid`, but c_1 = L_1 / 2, as the paper prints it for Q-Spec. A question's own budget may
-    equal `l_max`; the last weight is then 0.
+    The rules are:
+
+    - `trapezoid`: c_i = (L_{i+1} - L_{i-1}) / 2 and c_{N+1} = (l_max - L_N) / 2, with L_0 = 0.
+    - `uniform`: all weights are 1.
+    - `half_first`: as `trapezoid`, but c_1 = L_1 / 2, as the paper prints it for Q-Spec.
+
+    A question's own budget may equal `l_max`; the last weight is then 0.
 
     Args:
         rule: The rule.

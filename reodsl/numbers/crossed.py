@@ -64,13 +64,14 @@ class Spread:
 
     @property
     def sums(self) -> tuple[tuple[float, float], ...]:
-        """Return two variances of the mean with their degrees of freedom; an interval is the wider of the two.
+        """Return two estimates of the mean's variance; an interval uses the estimate that makes it wider.
 
-        The first contains the measured variance between seeds, the second the noise of the evaluation in its place.
-        The degrees of freedom are those of a sum of variances, and at least those of its terms.
+        The first contains the measured variance between seeds. The second contains the noise of the evaluation
+        (`rest`) instead, which is a lower bound of the variance between seeds. The degrees of freedom are
+        Satterthwaite's for a sum of variances, but at least the smaller of the seeds' or noise's and the questions'.
 
         Returns:
-            Pairs of a variance and its degrees of freedom.
+            Two pairs of a variance and its degrees of freedom.
 
         Source: Satterthwaite 1946.
         """
@@ -86,6 +87,8 @@ class Spread:
 
     def moderated(self, typical: float | None) -> Spread:
         """Return this spread with the variance between seeds shrunk towards a typical variance.
+
+        Few seeds estimate a variance poorly, and the study's other differences tell how large it usually is.
 
         Args:
             typical: The typical variance over seeds of the study's differences; None leaves the spread unchanged.
@@ -114,7 +117,8 @@ class Spread:
     def p_value(self, value: float) -> float:
         """Return the two-sided p-value of a mean against a true mean of 0.
 
-        It equals 1 - confidence for the interval that ends at 0.
+        It is 1 minus the confidence at which the interval of `half_width` would just touch 0. Without any variance it is
+        1 for a mean of 0 and 0 for any other mean.
 
         Args:
             value: The mean.
@@ -134,13 +138,15 @@ class Spread:
 def spread_of(cells: Mapping[str, Floats]) -> Spread | None:
     """Return the spread of a mean over benchmarks, seeds and questions.
 
-    Benchmarks share their seeds but not their questions.
+    Benchmarks share their seeds but not their questions. So the variances between questions are added over benchmarks,
+    and the variance between seeds is that of the seeds' means over all benchmarks.
 
     Args:
         cells: Values by benchmark, each [seeds, questions].
 
     Returns:
-        The spread; None if a benchmark has a single question, which shows no variance.
+        The spread; None if a benchmark has a single question, which shows no variance. With one seed, the spread has
+        only the variance between questions.
     """
     import numpy as np
 
@@ -177,17 +183,17 @@ def seed_means(cells: Mapping[str, Floats]) -> Floats:
 
 
 def typical_variance(by_seed: Floats, *, paired: bool) -> float | None:
-    """Return the typical variance over seeds of an arm's mean, or of two arms' difference.
+    """Return the typical variance of an arm's mean over seeds, or of the difference of two arms' means.
 
-    It is the median over arms or pairs, which a single unusual arm cannot move, divided by the median of a
-    chi-squared distribution with mean 1.
+    It is the median of the variances of all arms or pairs, which a single unusual arm cannot move. The median of an
+    estimated variance is below its mean, so it is divided by the median of a chi-squared distribution with mean 1.
 
     Args:
         by_seed: The mean of each arm and seed, [arms, seeds].
-        paired: Whether the variance is of differences.
+        paired: Whether the variance is that of differences of two arms.
 
     Returns:
-        The variance; None with fewer than two arms, differences or seeds.
+        The variance; None with fewer than two arms (or pairs, if `paired`) or with a single seed.
     """
     import numpy as np
 
@@ -261,9 +267,9 @@ class CrossFit:
 
 
 def group_questions(benchmark: str, questions: int) -> Ints:
-    """Return the group of each question, numbered from 0.
+    """Assign the questions of a benchmark to at most `MAX_GROUPS` groups, and return each question's group from 0.
 
-    Groups are random but the same on every machine, and their sizes differ by at most 1.
+    The assignment is random but the same on every machine, and sizes differ by at most 1.
 
     Args:
         benchmark: Name of the benchmark, which seeds the assignment.
@@ -280,10 +286,10 @@ def group_questions(benchmark: str, questions: int) -> Ints:
 def crossfit(benchmark: str, sums: Floats, sizes: Floats, weights: Floats) -> CrossFit:
     """Return the area under the cross-fitted frontier of some arms on a benchmark.
 
-    Groups are halved at random `NUM_HALVINGS` times, and seeds are divided into folds. For each half and fold, the
-    other half and the other folds choose the best arm at each budget, and the scores of that arm in this half and
-    fold count. Every score is used once in each halving. With one seed, choice and estimate share the seed; with one
-    group, nothing is halved.
+    Groups of questions are divided into two halves at random, `NUM_HALVINGS` times, and seeds into folds. For each half
+    and fold, the scores of the other half in the other folds choose the best arm at each budget. The scores of the
+    chosen arm in this half and fold are then summed. With one seed, choice and estimate use the same seed. With one
+    group, they use the same questions.
 
     Args:
         benchmark: Name of the benchmark, which seeds the halvings.
@@ -341,7 +347,7 @@ def sum_half(scores: Floats, half: Ints, side: int) -> Floats:
 
 
 def area(scores: Floats, chosen: Ints, weights: Floats) -> Floats:
-    """Return the area under the scores of the chosen arms, summed over weighted budgets.
+    """Return the sum over budgets of the chosen arm's score times the budget's weight.
 
     Args:
         scores: [arms, …, budgets].

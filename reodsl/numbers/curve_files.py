@@ -37,13 +37,13 @@ def read_frontier(path: str | Path) -> Curves:
 def read_reference(path: str | Path, base: Sequence[str] = ()) -> ReferenceFrontier:
     """Read a frontier and the base models that its file names.
 
-    A file is `{"base": "<model>", "curves": {"<benchmark>": <curve>, …}}`, or the curves alone. A curve is
-    `{"budgets": […], "accuracy": […]}`, or the two lists as a pair. In a file of several frontiers, `{"frontiers":
-    {"<model>": …}}`, `base` chooses one; it is not needed for a single frontier.
+    A file is `{"base": "<model>", "curves": {"<benchmark>": <curve>, …}}`, or the inner object of curves alone. A curve
+    is `{"budgets": […], "accuracy": […]}`, or `[[budgets], [accuracy]]`. A file may also have a frontier for each of
+    several base models, as `{"frontiers": {"<model>": …}}`; then `base` chooses the frontier.
 
     Args:
         path: The file.
-        base: Names of base models that choose a frontier.
+        base: Names of base models. They are needed only for a file with frontiers of several models.
 
     Raises:
         Problem: E0421 for a bad file.
@@ -84,15 +84,17 @@ def read_models(
 ) -> tuple[dict[str, Curves], dict[str, tuple[str, ...]]]:
     """Read curves by model and benchmark, and the base models that the file names for each model.
 
-    JSON is `{"<model>": {"<benchmark>": {"budgets": […], "accuracy": […]}}}`, alone or as the `curves` of `{"base":
-    "<model>", "curves": …}`. A long table, .csv or .parquet, has the columns model, benchmark, budget and accuracy.
+    A JSON file is `{"<model>": {"<benchmark>": {"budgets": […], "accuracy": […]}}}`, or has this object under `curves`
+    beside a key `base`. A .csv or .parquet file is a table with the columns model, benchmark, budget and accuracy, and
+    names no base models.
 
     Args:
         path: The file.
         model: Name for the curves of a file without names of models, such as an evaluation's curves.json.
 
     Returns:
-        The curves, and the base models by model. In a file of frontiers by model, each model is its own base.
+        The curves, and the base models by model; a model without a known base model is missing there. In a file of
+        frontiers by base model, each model is its own base model.
 
     Raises:
         Problem: E0421 for a bad file.
@@ -206,8 +208,8 @@ def benchmarks(data: Mapping[str, Mapping[str, Any]], where: str, separator: str
 def unwrap_curves(data: Any, where: str) -> tuple[Any, tuple[str, ...] | None]:
     """Return the curves in a JSON value, and the base models that the value names.
 
-    A curve that is a pair of lists gets the names of the lists, and a curve without a benchmark the benchmark
-    `Average`.
+    A curve that is a pair of lists becomes an object with the keys `budgets` and `accuracy`. In a file of frontiers by
+    base model, a curve that has no benchmark gets the benchmark `Average`. The shape is not checked here.
 
     Args:
         data: The JSON value of a file.
@@ -255,11 +257,14 @@ def name_pairs(data: Any, levels: int = 2) -> Any:
 
 
 def describe_misfit(data: Any, levels: tuple[str, ...]) -> str | None:
-    """Return the first reason why a JSON value is not nested objects down to curves, or None; numbers are not checked.
+    """Return the first reason why a JSON value is not an object of curves, nested as `levels` says; None if it is.
+
+    The numbers of the curves are not checked.
 
     Args:
         data: The JSON value.
-        levels: What the keys of each nested object name, such as `("model", "benchmark")`.
+        levels: What the keys of each nested object name, from the outermost, such as `("model", "benchmark")`; empty if
+            the value is a curve.
     """
     if levels:
         if not isinstance(data, dict):
@@ -279,10 +284,10 @@ def describe_misfit(data: Any, levels: tuple[str, ...]) -> str | None:
 
 
 def check_file(path: str | Path) -> Path:
-    """Return the path of an existing file that is neither empty nor too large for curves.
+    """Return a path after a check that it is a file of 1 to `MOST_BYTES` bytes.
 
     Raises:
-        Problem: E0421 for any other path.
+        Problem: E0421 for any other path, and for a log of inspect (`.eval`), which has responses.
     """
     path = Path(path)
     if path.suffix.lower() == ".eval":
@@ -488,7 +493,7 @@ def short(name: str) -> str:
 
 
 def text(value: object, column: str, where: str) -> str:
-    """Return a value of a row that has to be a name; any other value is E0421.
+    """Return a value of a row after a check that it is a text that is not blank; any other value is E0421.
 
     Args:
         value: The value.
@@ -506,7 +511,7 @@ def text(value: object, column: str, where: str) -> str:
 
 
 def number(value: object, column: str, where: str) -> float:
-    """Return a value of a row that has to be a number or the text of a number; any other value is E0421.
+    """Return a value of a row as a number; a value that is neither a number nor the text of a number is E0421.
 
     Args:
         value: The value.
@@ -535,7 +540,7 @@ def number(value: object, column: str, where: str) -> float:
 
 
 def whole_number(value: object, where: str) -> int:
-    """Return a value of a row that has to be a budget, `64` or `64.0`, in tokens; any other value is E0421.
+    """Return a value of a row as a budget in tokens, from `64` or `64.0`; a value that is not whole is E0421.
 
     Args:
         value: The value.

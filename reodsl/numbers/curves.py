@@ -125,12 +125,15 @@ def average(curves: Curves) -> Curve:
 
 
 def check_cover(curve: Curve, points: Sequence[int], whose: str) -> None:
-    """Check that a curve covers every point of a grid (E0424).
+    """Check that a curve reaches from the first to the last point of integration.
 
     Args:
         curve: The curve.
         points: The points of integration, in tokens.
         whose: The curve's name in messages.
+
+    Raises:
+        Problem: E0424 if the curve begins later or ends earlier.
     """
     if curve.budgets[0] <= points[0] and curve.budgets[-1] >= points[-1]:
         return
@@ -151,7 +154,9 @@ def check_cover(curve: Curve, points: Sequence[int], whose: str) -> None:
 
 
 def same_benchmarks(curves: Curves, expected: Iterable[str], whose: str, against: str) -> None:
-    """Check that a model's benchmarks are exactly the expected benchmarks, so that means can be compared (E0425).
+    """Check that a model's benchmarks are exactly the expected benchmarks (E0425).
+
+    Means over other benchmarks could not be compared.
 
     Args:
         curves: The model's curves.
@@ -173,7 +178,10 @@ def same_benchmarks(curves: Curves, expected: Iterable[str], whose: str, against
 
 
 def check_benchmarks(names: Iterable[str], where: str | None = None) -> None:
-    """Check that there are benchmarks, that each has a name, and that no mean is listed beside other benchmarks.
+    """Check the names of benchmarks.
+
+    There must be at least one, each must have a name, and `mean` or `average` must be the only benchmark if it is
+    listed.
 
     Args:
         names: The names of the benchmarks.
@@ -317,14 +325,14 @@ class Envelope:
 
 
 def envelope(models: Mapping[str, Curves], to: int | None = None) -> Envelope:
-    """Return the paper's frontier: on each benchmark and at each budget, the best J of the models.
+    """Return the paper's frontier: on each benchmark and at each budget, the best accuracy of the models.
 
-    All models must have the same benchmarks and budgets: a best over unequal grids would mix measured with
+    All models must have the same benchmarks and budgets. With other budgets, measured values would be compared with
     interpolated values.
 
     Args:
         models: The curves of each model.
-        to: The last budget, in tokens; None for all.
+        to: The last budget of the frontier, in tokens; None for all budgets. Curves may not end before it.
 
     Raises:
         Problem: E0421, E0424, E0425 or E0435 if the curves cannot be compared.
@@ -406,7 +414,10 @@ class ReferenceFrontier:
 
 
 def same_model(first: str, other: str) -> bool:
-    """Return whether two names mean the same model: a name without an owner, as `Qwen3-4B`, matches any owner's."""
+    """Return whether two names mean the same model.
+
+    A name without an owner, such as `Qwen3-4B`, matches the name with any owner, such as `Qwen/Qwen3-4B`.
+    """
     short = first if "/" not in first else other
     return first == other or (
         "/" not in short and {first.rpartition("/")[2], other.rpartition("/")[2]} == {short}
@@ -416,11 +427,13 @@ def same_model(first: str, other: str) -> bool:
 def check_base(
     reference: ReferenceFrontier, base: Sequence[str], go_back: str, name: str = "FILE"
 ) -> Diagnostic | None:
-    """Return E0433 if the base models of some curves are not the base models of the frontier; else None.
+    """Return E0433 if the base models of some curves are not among the base models of the frontier; else None.
+
+    It is also returned if the base models of the frontier or of the curves are unknown.
 
     Args:
         reference: The frontier.
-        base: The models that the curves' models were trained from.
+        base: The models that the curves' models were trained from; empty if unknown.
         go_back: Subject and verb of the message, such as `these curves go back`.
         name: The frontier's file in messages.
     """
@@ -453,6 +466,8 @@ def check_base(
 
 def of_other_benchmarks(frontier: Curves, names: Iterable[str], whose: str) -> Diagnostic | None:
     """Return E0425 if a model's benchmarks are not exactly the frontier's; else None.
+
+    The advice names benchmarks that may be the same under another spelling.
 
     Args:
         frontier: The frontier's curves.
@@ -491,9 +506,10 @@ def _plain(name: str) -> str:
 
 
 def too_sparse(budgets: Sequence[int], points: Sequence[int], whose: str) -> Diagnostic | None:
-    """Return E0434 if a curve has a gap wider than 1/16 of the range of REG; else None.
+    """Return E0434 for the first gap of a curve that is wider than 1/16 of the range of REG; else None.
 
-    A gap without a point of integration does not count.
+    A gap lies between two successive budgets of the curve. It counts only within the range of REG, and only if it
+    contains a point of integration, at which the curve would be interpolated.
 
     Args:
         budgets: The curve's budgets, in tokens.
@@ -528,7 +544,8 @@ def misfits(
 ) -> list[Diagnostic]:
     """Return the reasons why a published frontier does not match some models, at most one of each kind.
 
-    Kinds are another base model, other benchmarks, and sparse curves.
+    The kinds are another base model (E0433), other benchmarks (E0425), and sparse curves (E0434). The list is empty if
+    the frontier matches.
 
     Args:
         reference: The frontier.
@@ -556,9 +573,9 @@ def misfits(
 
 
 def select_benchmarks(frontier: Curves, benchmarks: Iterable[Iterable[str]]) -> Curves:
-    """Return the frontier on the models' benchmarks, or the frontier's mean if it lacks some of these benchmarks.
+    """Return the frontier on the models' benchmarks, or else its mean over benchmarks.
 
-    The mean is also returned if models have different benchmarks.
+    The mean is returned if models have different benchmarks, or if the frontier lacks any of their benchmarks.
 
     Args:
         frontier: The frontier's curves.

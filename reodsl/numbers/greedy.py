@@ -36,10 +36,11 @@ class PickedBudget:
 
 
 def greedy(frontier: Curves, l_max: int, n: int, step: int = 1) -> Schedule:
-    """Return the paper's REO-RL (Oracle) schedule: `n` budgets, each chosen to minimize |f - S| after the others.
+    """Return the paper's REO-RL (Oracle) schedule of `n` budgets, chosen greedily on a frontier.
 
-    With J the mean over benchmarks, linear between points: S is the sum of J(L) over L = 1 … l_max, and f is (L_1 /
-    2) J(0) plus the sum of c_i J(L_i) with trapezoid weights.
+    Each budget in turn is the candidate that, added to the budgets chosen before it, minimizes |f - S|. J is the
+    frontier's mean over benchmarks, linear between points. S is the sum of J(L) over L = 1 … l_max. f estimates S from
+    the budgets alone: (L_1 / 2) J(0) plus the sum of c_i J(L_i), with trapezoid weights c_i.
 
     Args:
         frontier: Accuracy by budget, for each benchmark.
@@ -54,7 +55,7 @@ def greedy(frontier: Curves, l_max: int, n: int, step: int = 1) -> Schedule:
 
 
 def picks(frontier: Curves, l_max: int, n: int, step: int = 1) -> tuple[PickedBudget, ...]:
-    """Return the budgets of `greedy` in the order in which they are chosen, with the error after each of them.
+    """Return the budgets of `greedy` in the order in which they are chosen, each with the error after its choice.
 
     Args:
         frontier: Accuracy by budget, for each benchmark.
@@ -158,11 +159,11 @@ def sum_of(j: Sequence[float]) -> float:
 
 
 def area(j: Sequence[float], splits: Sequence[int]) -> float:
-    """Return f, the trapezoid rule through J(0) and J at the splits.
+    """Return f, the area by the trapezoid rule through J(0) and the accuracies at the budgets of a schedule.
 
     Args:
         j: Accuracy at each budget from 0 to l_max.
-        splits: Budgets in tokens, the last of which is l_max.
+        splits: The schedule's budgets in tokens, and l_max last.
 
     Returns:
         Accuracy times tokens.
@@ -224,13 +225,15 @@ class _GroupResults:
 def question_min(
     groups: Iterable[tuple[str, Sequence[Changes]]], l_max: int, unsolved: Unsolved = "formula"
 ) -> QuestionMinimum:
-    """Return the budgets L^x of the paper's REO-RL (Q-Spec).
+    """Return the budget L^x of each question x, as in the paper's REO-RL (Q-Spec).
 
-    L^x is the least budget at which the best group's accuracy reaches the best accuracy of any group at `l_max`; as
-    in the paper's formula, these two groups may differ. Only budgets at which an answer changes have to be compared.
+    The best accuracy at `l_max` is the largest of all groups of rollouts to the question. L^x is the least budget at
+    which the accuracy of any group reaches this value; as in the paper's formula, it may be another group. Only budgets
+    at which an answer changes have to be compared.
 
     Args:
-        groups: A question, and the rollouts that one checkpoint generated for it together, in any order.
+        groups: Pairs of a question and the rollouts that one checkpoint generated for it, in any order. A question has
+            a pair for each checkpoint.
         l_max: The longest response in tokens.
         unsolved: The budget of a question on which no group is right at `l_max`. `formula` follows the paper's
             formula, by which every budget is as good as `l_max`, so L^x = 1; `l_max` gives the full budget, so that
@@ -266,7 +269,9 @@ def question_min(
 
 
 def means(question: str, rollouts: Sequence[Changes], l_max: int) -> list[tuple[int, float]]:
-    """Return the accuracy of a group's prefixes at each change up to `l_max`; it is 0 before the first change.
+    """Return a group's accuracy at each budget up to `l_max` at which any answer of the group changes.
+
+    The accuracy stays the same between two of these budgets, and is 0 before the first.
 
     Args:
         question: The question, for messages.

@@ -158,7 +158,9 @@ class Comparisons:
     """The confidence of intervals, such as 0.95."""
 
     def of(self, arm: str, measure: str) -> Interval | None:
-        """Return an arm's `difference` of REG, up to its sign, or its `accuracy_change`; None if it was not compared.
+        """Return an arm's difference from the arm in `against`, of REG or of accuracy; None if it was not compared.
+
+        The sign of a difference of REG may be reversed, since pairs are stored with the better arm first.
 
         Args:
             arm: Name of the arm.
@@ -300,10 +302,10 @@ def compare_arms(
     against: str | Mapping[str, str] | None = None,
     confidence: float = 0.95,
 ) -> Comparisons:
-    """Return all comparisons of a study, corrected together, which decide which differences are significant.
+    """Return all comparisons of a study's arms, with p-values that are corrected together.
 
-    Of more than `MAX_PAIRED` arms, the arms with the lowest REG are compared in all pairs, and every other arm only
-    with the arm in `against`. The correction counts the omitted pairs as well.
+    Arms are ordered by REG, the lowest first. The first `MAX_PAIRED` are compared in all pairs, and every other arm only
+    with the arm in `against`. The correction counts all pairs of arms, also those that are not compared.
 
     Args:
         arms: Scores of each model by seed.
@@ -359,7 +361,9 @@ def compare_arms(
 
 
 def correct(differences: Sequence[Interval], confidence: float, count: int | None = None) -> list[Interval]:
-    """Correct the p-values of differences by Holm's method, and decide which differences are significant.
+    """Return differences with p-values corrected by Holm's method, and marked if they are significant.
+
+    A difference without a p-value is unchanged.
 
     Args:
         differences: The differences.
@@ -381,11 +385,18 @@ def correct(differences: Sequence[Interval], confidence: float, count: int | Non
 
 
 def typical_of(models: Iterable[ArmCells], places: Sequence[str]) -> TypicalVariances:
-    """Return the typical variance over seeds of differences between arms, for each measure.
+    """Return the typical variance over seeds of a difference between two arms, for each measure.
+
+    Only arms with a checkpoint for each seed are used. If one of the two arms has a single checkpoint, the difference
+    varies over seeds as the other arm's mean does, so that variance is returned as well.
 
     Args:
         models: The cells of a study's arms.
         places: Benchmarks, over which differences are averaged.
+
+    Returns:
+        The variance by measure, and by whether both arms of the difference have a checkpoint for each seed; None if
+        too few arms or seeds show it.
     """
     import numpy as np
 
@@ -406,10 +417,11 @@ def difference(
     confidence: float,
     typical: TypicalVariances,
 ) -> Interval:
-    """Return a measure of one model minus the measure of another, paired by question, with interval and p-value.
+    """Return a measure of one model minus the measure of another, paired by seed and question, with its interval.
 
-    The interval rests on the seeds of these two models alone. The p-value is the larger of two: from this interval,
-    and with the typical variance of the study's differences as a further seed.
+    The interval uses only the variance of these two models. The p-value is the larger of two: one from this variance,
+    and one from the variance between seeds shrunk towards the study's typical variance. There is no interval and no
+    p-value if a benchmark has a single question.
 
     Args:
         first: The model.
@@ -417,7 +429,7 @@ def difference(
         measure: A field of `ArmCells`.
         places: Benchmarks, over which the difference is averaged.
         confidence: Confidence of the interval.
-        typical: Typical variances of the study.
+        typical: Typical variances of the study, from `typical_of`.
 
     Returns:
         The difference in the measure's unit.
@@ -433,11 +445,15 @@ def difference(
 
 
 def add_stars(rows: Sequence[Scores], comparisons: Comparisons) -> list[Scores]:
-    """Return the rows with corrected p-values and with their significant differences marked.
+    """Return the rows with corrected p-values, and with their significant differences marked.
 
-    Differences on the mean over benchmarks come from the study's `comparisons`. Differences on single benchmarks are
-    corrected in a separate family, and are significant only if the arm's difference on the mean is: so if all arms
-    are equal, no benchmark adds a false star.
+    A difference on the mean over benchmarks takes its p-value from `comparisons`. All differences on single benchmarks
+    are corrected together, separately from the means. The p-value of such a difference is at least that of the arm's
+    mean. So a benchmark can have a star only if the mean has a star.
+
+    Args:
+        rows: Rows over all seeds.
+        comparisons: The study's comparisons; differences that they do not contain are unchanged.
     """
     confidence = comparisons.confidence
     single = {
@@ -474,7 +490,9 @@ def add_stars(rows: Sequence[Scores], comparisons: Comparisons) -> list[Scores]:
 def measure_cells(
     of_seeds: Sequence[ArmScores], benchmarks: Sequence[str], seeds: int, weights: Floats
 ) -> ArmCells:
-    """Return a model's area under its curve, accuracy and length by benchmark, seed and question.
+    """Return a model's area under its curve, accuracy and length, each by benchmark, seed and question.
+
+    A model counts as having a checkpoint for each seed (`replicated`) if any number differs between seeds.
 
     Args:
         of_seeds: Scores by seed, or a single item if the model is the same for all seeds.
@@ -553,7 +571,9 @@ def scores(
     confidence: float,
     typical: TypicalVariances | None = None,
 ) -> Scores:
-    """Return the row of a model on a benchmark or on a mean, with its difference from a baseline but without REG.
+    """Return the row of a model on a benchmark or on a mean, over all seeds and without REG (see `add_gap`).
+
+    The differences from the baseline are None if there is no baseline.
 
     Args:
         model: Name of the model.
@@ -591,7 +611,9 @@ def scores(
 
 
 def add_gap(row: Scores, gap: Interval, plain: float, base: Interval | None) -> Scores:
-    """Return the row with its REG, and the change in percent if the interval of the baseline's REG excludes 0.
+    """Return the row with its REG, and with the change of REG in percent of the baseline's.
+
+    The change is None if there is no baseline, or if the interval of the baseline's REG does not exclude 0.
 
     Args:
         row: The row of a model.
@@ -607,11 +629,12 @@ def add_gap(row: Scores, gap: Interval, plain: float, base: Interval | None) -> 
 
 
 def gap_of(model: ArmCells, edges: Mapping[str, Edge], places: Sequence[str], confidence: float) -> Interval:
-    """Return REG against a frontier, with its interval, in tokens.
+    """Return REG against the cross-fitted frontier, with an interval that covers the true REG.
 
-    The cross-fitted frontier is biased low, if at all, because the chosen arm may not be the best; the best measured
-    frontier is biased high. The truth lies between the two, so the interval reaches from below the first to above the
-    second, just far enough to cover the truth at every value between them.
+    The cross-fitted frontier may be too low, because the chosen arm may not be the best. The frontier of the best
+    measured scores is too high. The truth lies between the two, so the interval begins below the first REG and ends
+    above the second, just far enough for the confidence at every value between them. A frontier that is given as
+    curves is taken as exact.
 
     Args:
         model: The model's cells.
@@ -646,7 +669,7 @@ def round_interval(exact: Interval) -> Interval:
 
 
 def grouped_gap(model: ArmCells, benchmark: str, parts: EdgeGroups, cells: Floats) -> Floats:
-    """Return the gap between a frontier's areas and a model's areas by seed and group of questions.
+    """Return a frontier's areas minus a model's areas, by seed and group of questions: [seeds, groups], in tokens.
 
     Args:
         model: The model's cells.
@@ -659,18 +682,18 @@ def grouped_gap(model: ArmCells, benchmark: str, parts: EdgeGroups, cells: Float
 
 
 def fitted_spread(model: ArmCells, parts: Mapping[str, EdgeGroups]) -> Spread | None:
-    """Return the spread of the gap to a cross-fitted frontier.
+    """Return the spread of REG against a cross-fitted frontier.
 
-    Questions value the frontier and also choose its arms. If the choice is held fixed, the variance over questions is
-    too low; the jackknife, which chooses again without each group, gives too high a variance (Efron and Stein 1981).
-    So the mean of the two variances is used.
+    Questions choose the arms of the frontier, and other questions measure these arms. A variance over questions with
+    fixed choices is too low. The jackknife's variance, with new choices after each group is left out, is too high (Efron
+    and Stein 1981). So the mean of the two is used.
 
     Args:
         model: The model's cells.
         parts: The frontier's groups by benchmark.
 
     Returns:
-        The spread; None if the data show none.
+        The spread; None if a benchmark has a single group of questions.
     """
     import numpy as np
 
@@ -690,9 +713,11 @@ def fitted_spread(model: ArmCells, parts: Mapping[str, EdgeGroups]) -> Spread | 
 
 
 def one_sided(gap: float, error: float, confidence: float) -> float:
-    """Return the probability of the quantile for an interval around a truth that lies between two estimates.
+    """Return the probability of the normal quantile by which an interval extends beyond two estimates.
 
-    Both tails count if the estimates are equal, and only one tail if they are far apart.
+    The truth lies between the estimates. The interval begins this quantile times `error` below the lower estimate, and
+    ends as far above the higher. If the estimates are equal, the truth may lie beyond either end; if they are far apart,
+    beyond only one of them.
 
     Args:
         gap: The distance between the estimates.
@@ -745,7 +770,10 @@ def score_seed(
     index: int,
     seed: int,
 ) -> Scores:
-    """Return the row of a seed: REG against the study's frontier, plain REG against the seed's own frontier.
+    """Return the row of a single seed, without intervals.
+
+    REG is against the study's cross-fitted frontier, and plain REG against the best measured scores of this seed. Values
+    that the row over all seeds lacks are None.
 
     Args:
         row: The row over all seeds.
@@ -795,20 +823,20 @@ def mean(values: Sequence[float]) -> float:
 
 
 def interval(cells: Cells, confidence: float) -> Interval:
-    """Return the interval of a mean over benchmarks, seeds and questions.
+    """Return a mean over benchmarks, seeds and questions with its interval.
 
     Args:
         cells: Values by benchmark, each [seeds, questions].
         confidence: Confidence of the interval.
 
     Returns:
-        The cells' unit.
+        In the cells' unit; the value has no interval if a benchmark has a single question.
     """
     return interval_of(cells, spread_of(cells), confidence)
 
 
 def interval_of(cells: Cells, spread: Spread | None, confidence: float) -> Interval:
-    """Return the interval of a mean over benchmarks, seeds and questions, given its spread.
+    """Return a mean over benchmarks, seeds and questions with its interval, given the mean's spread.
 
     Args:
         cells: Values by benchmark, each [seeds, questions].
@@ -826,7 +854,10 @@ def interval_of(cells: Cells, spread: Spread | None, confidence: float) -> Inter
 
 
 def negate_interval(positive: Interval) -> Interval:
-    """Return the interval of the negated value: REG falls as the area under a curve grows."""
+    """Return the interval of the negated value, with the same p-value.
+
+    A difference of REG is the negated difference of areas under curves.
+    """
     if positive.low is None or positive.high is None:
         return Interval(0.0 - positive.value)
     return replace(positive, value=0.0 - positive.value, low=0.0 - positive.high, high=0.0 - positive.low)
@@ -840,11 +871,10 @@ def bound_interval(
     spread: Spread | None = None,
     questions: float | None = None,
 ) -> Interval:
-    """Return an interval within the range `low` to `high` of its value.
+    """Return an interval that stays within the range of possible values, `low` to `high`.
 
-    With `spread` and `questions`, the interval of a mean of values in this range is Wilson's for a share with the
-    error of the spread. If all questions are equal, the error is that of as many independent questions. Other
-    intervals are cut off at the range.
+    With `spread` and `questions`, the mean is rescaled to a share from 0 to 1, and the interval is that of `share_ends`.
+    Without them, or with an infinite range, the ends of the interval are clipped to the range.
 
     Args:
         plain: The interval without regard to the range.
@@ -873,12 +903,12 @@ def bound_interval(
 def share_ends(
     share: float, spread: Spread, scale: float, questions: float, confidence: float
 ) -> tuple[float, float]:
-    """Return the ends of a share's interval by Wilson's method.
+    """Return the ends of a share's interval by Wilson's method, which does not leave 0 to 1.
 
-    Near 1 almost all of the doubt is below the share, so the upper end uses a single tail; near 0 the lower end does.
-    The upper end applies only above the share at which the effective number of independent questions are all right
-    with at least the probability of a tail: no test of this tail rejects there. With one seed both tails are used
-    everywhere, since the noise is not measured.
+    The interval has two equal tails. With several seeds, an end near 0 or 1 uses instead a single tail with almost the
+    complete error rate, because nearly all uncertainty lies on the other side of the share. An upper end counts as near
+    1 if it is above the local `full`: at a true share of `full`, all independent questions are right with the
+    probability of one equal tail. With one seed the evaluation's noise is not measured, so both tails stay equal.
 
     Args:
         share: The share, 0 to 1.
@@ -893,10 +923,13 @@ def share_ends(
     variance = share * (1 - share)
 
     def wilson(probability: float) -> tuple[float, float, float]:
-        """Return Wilson's interval for a one-sided probability.
+        """Return Wilson's interval whose ends each have a one-sided probability.
+
+        Args:
+            probability: Probability below the upper end, such as 0.975.
 
         Returns:
-            The ends, and the squared quantile over the effective number of independent questions.
+            The ends, and the squared quantile over the number of independent questions with the measured error.
         """
         reach = spread.half_width(probability) / scale
         # The squared quantile over the number of independent questions that have the measured error.
@@ -918,9 +951,9 @@ def share_ends(
 
 
 def subtract_intervals(first: Interval, second: Interval, correlation: float) -> Interval:
-    """Return the interval of a difference of two means from the means' intervals.
+    """Return the difference of two means with its interval, from the intervals of the means.
 
-    The interval stays within the range that the two intervals allow.
+    If both intervals respect a range of possible values, the interval of the difference does too.
 
     Args:
         first: The mean.
@@ -937,7 +970,12 @@ def subtract_intervals(first: Interval, second: Interval, correlation: float) ->
         return Interval(value)
 
     def reach(a: float, b: float) -> float:
-        """Return the distance from the difference to an end, from distances `a` and `b` of the means' ends."""
+        """Return the distance from the difference to an end of its interval.
+
+        Args:
+            a: Distance from the first mean to the end of its interval on the same side.
+            b: Distance from the second mean to the end of its interval on the opposite side.
+        """
         return math.sqrt(max(a * a - 2 * correlation * a * b + b * b, 0.0))
 
     below = reach(first.value - first.low, second.high - second.value)
@@ -957,7 +995,9 @@ def count_questions(cells: Cells) -> float:
 
 
 def fixed_areas(frontier: Curves, points: Sequence[int], benchmarks: Sequence[str]) -> dict[str, float]:
-    """Return the area under given frontier curves by benchmark; a single curve of a mean counts for each benchmark.
+    """Return the area under given frontier curves, for each benchmark of an evaluation.
+
+    If the frontier is a single curve that is a mean over benchmarks, its area is returned for every benchmark.
 
     Args:
         frontier: The frontier's curves.

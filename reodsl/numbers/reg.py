@@ -33,7 +33,7 @@ _STEPS = 200
 
 @lru_cache(maxsize=4096)
 def t_quantile(probability: float, df: float) -> float:
-    """Return the quantile of Student's t distribution, accurate to rounding.
+    """Return the quantile of Student's t distribution, accurate to rounding, by Newton's method.
 
     Args:
         probability: The probability below the quantile, in (0, 1).
@@ -100,7 +100,10 @@ def incomplete_beta(x: float, a: float, b: float) -> float:
 
 
 def _fraction(x: float, a: float, b: float) -> float:
-    """Return the continued fraction of the incomplete beta function I(x; a, b), by Lentz's algorithm."""
+    """Return the continued fraction of the incomplete beta function I(x; a, b), by Lentz's algorithm.
+
+    `incomplete_beta` multiplies it by the function's prefactor. It converges quickly for x up to (a + 1) / (a + b + 2).
+    """
     tiny = 1e-300
     c, d = 1.0, 1 / _replace_tiny(1 - (a + b) * x / (a + 1), tiny)
     value = d
@@ -155,7 +158,9 @@ def paper_grid(l_max: int = REG_TO) -> tuple[int, ...]:
 
 
 def integration_grid(l_max: int | None = None, grid: Sequence[int] | None = None) -> tuple[int, ...]:
-    """Return the points of integration, in tokens: `grid` up to `l_max`, or the paper's grid if `grid` is None.
+    """Return the points of integration in tokens: `grid` up to `l_max`, or the paper's grid if `grid` is None.
+
+    `l_max` itself is always the last point, even if it is not in `grid`.
 
     Args:
         l_max: The last point. None stands for the end of `grid`, or for 16K in the paper's grid.
@@ -300,11 +305,10 @@ def reg_table(
     relative_to: str | None = None,
     questions: int | None = None,
 ) -> RegTable:
-    """Return REG of each model on each benchmark, the mean over benchmarks, and changes from a baseline.
+    """Return REG of each model on each benchmark and on their mean, with differences from a baseline if one is given.
 
-    A frontier that is one mean curve (as published ones, "Average") is compared with the mean of the model's curves,
-    which has the same REG as the mean over benchmarks. Models with `ended` curves have two bounds of REG and no
-    differences.
+    A published frontier may be a single curve, a mean over benchmarks. It is then compared with the mean of the model's
+    curves, whose REG equals the mean REG. Models with `ended` curves have two bounds of REG and no differences.
 
     Args:
         frontier: The frontier's curve on each benchmark.
@@ -312,10 +316,10 @@ def reg_table(
         l_max: The end of integration in tokens; None for 16K.
         grid: The points of integration; None for the paper's grid.
         relative_to: The baseline, if changes are wanted.
-        questions: The least number of questions of a benchmark; changes in percent need it.
+        questions: The least number of questions of a benchmark. Without it no change in percent is given.
 
     Raises:
-        Problem: E0114 for an unknown baseline, or if curves cannot be compared.
+        Problem: E0114 for an unknown baseline, E0421 without models, E0424, E0425 or E0435 if curves cannot be compared.
     """
     points = integration_grid(l_max, grid)
     check_benchmarks(frontier, "the frontier")
@@ -373,9 +377,10 @@ def reg_table(
 
 
 def bound_reg(frontier: Curve, curve: Curve, points: Sequence[int]) -> tuple[float, float]:
-    """Return bounds of REG from a curve of ended responses.
+    """Return bounds of REG from a curve that counts only responses that ended within the budget.
 
-    A forced answer is right if the ended response is right, and may be right in all other cases.
+    A response that has ended needs no forced answer, so its verdict is known. A forced answer to any other response may
+    be right or wrong. So the lower bound takes an accuracy of 1 at every budget, and the upper bound this curve.
 
     Args:
         frontier: The frontier's curve.
@@ -392,11 +397,10 @@ def bound_reg(frontier: Curve, curve: Curve, points: Sequence[int]) -> tuple[flo
 def excludes_zero(
     value: float, curves: Curves, benchmark: str, points: Sequence[int], questions: int | None
 ) -> bool:
-    """Return whether a 95% interval of a REG excludes 0; False if the number of questions is unknown.
+    """Return whether a 95% interval of a REG excludes 0; False with an unknown number of questions or fewer than two.
 
-    Curves do not say how a question's scores at different budgets are correlated. So the standard error assumes
-    questions that are right at all budgets or at none, as far as the curve allows, which is the largest possible
-    error. The frontier is taken as exact.
+    Curves do not say how a question's scores at different budgets are correlated. The standard error therefore assumes
+    a perfect correlation, which gives the largest possible error. The frontier is taken as exact.
 
     Args:
         value: The REG, in tokens.
@@ -444,7 +448,7 @@ def unknown_model(name: str, models: Mapping[str, object]) -> Diagnostic:
 
     Args:
         name: The name of the baseline.
-        models: Anything by the names of the models.
+        models: A mapping whose keys are the models' names; its values are not used.
     """
     return error(
         "E0114",

@@ -122,10 +122,13 @@ def holds_responses(path: Path) -> bool:
 
 
 def require_table(path: Path) -> pl.LazyFrame:
-    """Return the rows of a table of responses after a check of the whole file.
+    """Return the rows of a table of responses after a check of all its values.
 
-    Every column must have its type, every response a unique key, tokens and a score. A model's responses to a
-    benchmark must be forced at the same budgets, with one verdict for each.
+    Every column must have its type. Every response must have a unique key (`KEYS`, of which only the seed may be
+    missing), a number of tokens and a verdict. A model's forced answers on a benchmark must be at the same budgets.
+
+    Args:
+        path: A Parquet file with the columns of a table of responses, as `holds_responses` finds.
 
     Raises:
         Problem: E0421 for the first fault.
@@ -151,7 +154,11 @@ def require_table(path: Path) -> pl.LazyFrame:
 
 
 def find_faults(frame: pl.LazyFrame) -> Iterator[tuple[str, int]]:
-    """Yield each fault in the values of a table of responses, in words, with its first row, counted from 1."""
+    """Yield each kind of fault in the values of a table of responses; none if the table is valid.
+
+    Yields:
+        The fault in words, and the number of the first row that has it, from 1.
+    """
     import polars as pl
 
     budget, correct = (pl.element().struct.field(name) for name in ("budget", "correct"))
@@ -269,14 +276,17 @@ def check_end(responses: Responses, models: Sequence[str], end: int) -> None:
 
 
 def _forced(samples: pl.LazyFrame, kind: str, points: Sequence[int], upper: bool = False) -> pl.LazyFrame:
-    """Return a row for each response and budget that says whether the response is right.
+    """Return a row for each response and budget that says whether the answer at this budget counts as right.
+
+    For `J` it is the verdict on the forced answer. An `ended` response counts with its verdict from its length on; at
+    smaller budgets it counts as `upper` says.
 
     Args:
         samples: Responses of a model.
         kind: `J` for responses with forced answers, else `ended`.
         points: The budgets of `ended` responses, in tokens.
-        upper: Whether an `ended` response counts as right below its length, which bounds accuracy from above, rather
-            than as wrong.
+        upper: Whether an `ended` response counts as right at budgets below its length; otherwise it counts as wrong.
+            The two choices bound the accuracy of forced answers from above and below.
 
     Returns:
         Columns `benchmark`, `question`, `budget` and `correct`.
@@ -367,6 +377,9 @@ def score_responses(
 ) -> tuple[ResponseScores, ...]:
     """Return the scores of each model on each benchmark and on their mean, paired by question.
 
+    `ended` responses are scored twice: with wrong and with right answers at budgets below a response's length. The two
+    give an upper and a lower bound of REG.
+
     Args:
         responses: The table of responses, all of one kind.
         points: The points of integration, in tokens.
@@ -397,8 +410,10 @@ def score_responses(
     def rows(upper: bool) -> list[Scores]:
         """Return the scores of all models over all seeds.
 
-        With `upper`, an `ended` response counts as right below its length, which bounds its curve from above, and
-        accuracy is weighted by the share of budgets that the response leaves unused, which gives AUC_OAA.
+        Args:
+            upper: Whether an `ended` response counts as right at budgets below its length, which gives the lower bound
+                of REG. Accuracy is then also multiplied by the share of the longest budget that the response leaves
+                unused. This mean is the area under the `ended` curve as a share of the longest budget, AUC_OAA.
         """
         arms: dict[str, list[ArmScores]] = {}
         budgets: tuple[int, ...] = ()

@@ -31,7 +31,7 @@ _VARIABLE = re.compile(
 
 
 def list_tables(folder: Path) -> list[Path]:
-    """Return the files with reasons in the folder of a result, or in the work folder of a task under way."""
+    """Return the tables that may have reasons, in the folder of a result or in the work folder of a task under way."""
     patterns = [f"{way}.parquet" for name in _TABLES for way in (name, f"{name}/*", f"chunks-*/*/{name}")]
     return [file for pattern in patterns for file in sorted(folder.glob(pattern))]
 
@@ -43,8 +43,8 @@ Reasons = Sequence[tuple[str, int]]
 def count_reasons(files: Iterable[Path]) -> list[tuple[str, int]]:
     """Return the reasons in the column `unsettled` of tables with their counts, the commonest first.
 
-    Reasons that differ only in the text of a response count as the commonest of these reasons. Missing files are
-    skipped.
+    A reason says why an answer has no verdict or a response no reward. Reasons that differ only in what a response
+    wrote are counted together, under the commonest of them. Missing files are skipped.
     """
     reasons: Counter[str] = Counter()
     for file in files:
@@ -56,7 +56,7 @@ def count_reasons(files: Iterable[Path]) -> list[tuple[str, int]]:
 # A watched run is read again and again, but most of its files do not change.
 @lru_cache(maxsize=4096)
 def _count_file(file: Path, changed: int) -> Mapping[str, int]:
-    """Return how often each reason occurs in a file.
+    """Return how often each reason occurs in a file; empty for a table without the column `unsettled`.
 
     Args:
         file: The table.
@@ -74,7 +74,11 @@ def _count_file(file: Path, changed: int) -> Mapping[str, int]:
 
 
 def group_reasons(reasons: Mapping[str, int]) -> list[tuple[str, int]]:
-    """Return reasons with their counts, grouped by cause, the commonest first; the commonest reason names its group."""
+    """Return reasons grouped by cause, the commonest first.
+
+    Returns:
+        For each group its commonest reason, and the count of all its reasons together.
+    """
     groups: dict[str, Counter[str]] = {}
     for why, count in sorted(reasons.items(), key=lambda pair: (-pair[1], pair[0])):
         groups.setdefault(_cause(why), Counter())[why] += count
@@ -116,7 +120,7 @@ def _cause(why: str) -> str:
 
 
 def say_failed(counts: Mapping[str, float]) -> str:
-    """Return how many answers and responses failed, and why; empty without failures.
+    """Return how many answers and responses failed, by what failed, as a text; empty without failures.
 
     Args:
         counts: Counts by metric.

@@ -125,11 +125,14 @@ def judge(
 ) -> StudyVerdict:
     """Return the verdict from a study's comparisons, on the arms that are compared in all pairs.
 
+    Leaders are the arms that no arm beats significantly.
+
     Args:
         comparisons: The comparisons.
         baseline: The baseline's name.
-        baseline_reg: The REG of the baseline and the lower end of its interval, in tokens, which decide the margin.
-        common: The equal responses by pair of arms.
+        baseline_reg: The REG of the baseline and the lower end of its interval, in tokens. The margin of equivalence is
+            a share of this REG, if the lower end is above 0.
+        common: The equal responses by pair of arms; None if they were not counted.
     """
     arms = comparisons.arms
     compared = [
@@ -163,7 +166,7 @@ def judge(
 
 
 def common_of(folders: Mapping[tuple[str, int | None], Path]) -> dict[frozenset[str], EqualResponses]:
-    """Return the number of equal responses of every pair of arms.
+    """Return for every pair of arms how many of their responses have equal texts.
 
     Args:
         folders: Folders of evaluations, by arm and seed.
@@ -189,7 +192,7 @@ def common_of(folders: Mapping[tuple[str, int | None], Path]) -> dict[frozenset[
 
 
 def common_responses(one: pl.DataFrame, two: pl.DataFrame, on: str = "response") -> EqualResponses:
-    """Count the equal responses of two arms to the same question, with the same seed and sample.
+    """Count the responses of two arms to the same question, with the same seed and sample, whose texts are equal.
 
     Args:
         one: Rows of `samples.parquet`, with a column `seed` if there are several seeds.
@@ -265,14 +268,16 @@ SAMPLE_KEYS = ("benchmark", "question", "sample")
 
 
 def weigh(budgets: Sequence[int], to: int | None = None) -> dict[int, float]:
-    """Return the weight of each budget in the integral up to `to`, or up to the last budget if `to` is None.
+    """Return the weight of each budget in the trapezoid integral over budgets.
+
+    Budgets above `to` are left out if the integral does not use them.
 
     Args:
         budgets: The evaluated budgets, in tokens.
-        to: The end of integration, in tokens.
+        to: The end of integration, in tokens; None for the last budget.
 
     Returns:
-        Tokens by budget.
+        The weight in tokens, by budget.
     """
     points = integration_grid(to or budgets[-1], budgets)
     weights = column_weights(budgets, points)
@@ -280,12 +285,16 @@ def weigh(budgets: Sequence[int], to: int | None = None) -> dict[int, float]:
 
 
 def split_losses(forced: pl.LazyFrame, samples: pl.LazyFrame, weights: Mapping[int, float]) -> pl.LazyFrame:
-    """Return the tokens of budget at which each response's answer is wrong, by cause.
+    """Return how many tokens of budget each response loses by a wrong answer, divided by cause.
 
-    The cause is `unsolved` if no response to the question is right at any budget. Otherwise it is `before` or `after`
-    the first budget at which this response is right. If this response is never right, budgets from its own length on
-    are `given_up`, or `cut` if it reached the longest length, and smaller budgets are `before`. The sum over causes
-    is the integral of 1 - correctness.
+    A budget with a wrong answer loses its weight in tokens. The causes are:
+
+    - `unsolved`: no response to the question is right at any budget.
+    - `before` and `after`: the budget is smaller or larger than the first at which this response is right.
+    - `given_up`, or `cut` if the response reached the longest length: the response is never right, and the budget is at
+      least its length. Its smaller budgets count as `before`.
+
+    The sum over causes is the integral of 1 - correctness.
 
     Args:
         forced: Rows of `forced.parquet`.

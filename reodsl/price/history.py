@@ -48,7 +48,9 @@ class Facts:
 
 
 def questions_in(data: Mapping[str, Any]) -> int | None:
-    """Return the number of questions in a data set, from its settings; None if a source does not declare its number.
+    """Return the number of questions in a data set as its settings declare it; None if it is not declared.
+
+    The setting `questions` comes first. Without it, the numbers of all sources are added, if each declares one.
 
     Args:
         data: payload of a data set.
@@ -61,7 +63,9 @@ def questions_in(data: Mapping[str, Any]) -> int | None:
 
 
 def prompt_tokens(data: Mapping[str, Any], longest: float) -> float:
-    """Return the mean number of tokens of a prompt: from the template of a generated data set, else `PROMPT`.
+    """Return the mean number of tokens of a prompt, at most `longest`.
+
+    It is the number of words in the templates of generated sources, or `PROMPT` for a data set without such a source.
 
     Args:
         data: payload of a data set.
@@ -142,9 +146,10 @@ class History:
 
 
 def read_history(store: Store, records: tuple[RunRecord, ...], tasks: Collection[str]) -> History:
-    """Read the last result of each of `tasks`; unreadable results are skipped.
+    """Read the last result of each of `tasks`.
 
-    Without the package polars no table can be read, and only rehearsals count.
+    Results are skipped if they cannot be read, or if a person accepted them although their settings had changed.
+    Without the package polars no table can be read, so the history has only rehearsals.
 
     Args:
         store: store of the results.
@@ -173,7 +178,7 @@ def read_history(store: Store, records: tuple[RunRecord, ...], tasks: Collection
 
 
 def _load(store: Store, task: str, manifest: Manifest, material: Mapping[str, Any]) -> MeasuredTask | None:
-    """Return the last result of a task with its times; None if its files cannot be read.
+    """Return the result of a `train`, `sample` or `evaluate` task with its times; None if its files cannot be read.
 
     Args:
         store: store of the results.
@@ -207,7 +212,7 @@ def _load(store: Store, task: str, manifest: Manifest, material: Mapping[str, An
 
 
 def _ran_on_processors(provenance: Mapping[str, Any]) -> bool:
-    """Return whether a result was computed without a GPU and records its processor time."""
+    """Return whether a result was computed on the CPU and records its processor time."""
     return str(provenance.get("device", "")) == "cpu" and provenance.get("processor_seconds") is not None
 
 
@@ -221,13 +226,16 @@ def _seconds(provenance: Mapping[str, Any]) -> float:
 def _train_facts(
     folder: Path, manifest: Manifest, payload: Mapping[str, Any], processor: bool
 ) -> tuple[Facts, dict[Term, float]]:
-    """Return the sizes of a stored training, and the seconds of all steps by term of the price.
+    """Return the sizes of a stored training, and the seconds of all its steps by term of the price.
+
+    A term is left out if the training did not record its seconds. The sizes have no length of prompts and no number
+    of questions, which the task's settings give.
 
     Args:
         folder: folder of the result.
         manifest: the result's manifest.
         payload: the task's settings at that time.
-        processor: whether processor time is read, rather than the clock's.
+        processor: whether seconds are of processor time; otherwise they are of the clock.
     """
     metrics = _read_table(folder / "metrics.parquet")
     if "length" in metrics.columns:
@@ -253,7 +261,7 @@ def _train_facts(
 
 
 def _sampling_facts(folder: Path, kind: Kind) -> Facts:
-    """Return the mean length and the number of questions of stored responses.
+    """Return the mean length and the number of questions of the responses that a task stored.
 
     Args:
         folder: folder of the result.
@@ -290,7 +298,8 @@ _FILE = "rehearsed.json"
 def keep_rehearsal(root: Path, study: str, results: Iterable[MeasuredTask]) -> None:
     """Store the results of a study's rehearsal, in place of the results of its earlier rehearsal.
 
-    They are stored in one file under `root`, apart from the results of runs.
+    A rehearsal runs a few steps of each kind of task to measure times and memory. The results of all studies'
+    rehearsals are in one file under `root`, and no run reads them as its own results.
 
     Args:
         root: folder of the store.
@@ -340,10 +349,12 @@ class TaskFacts:
         return facts if task.kind != "train" else _adapt_gradients(facts, past.payload, task.payload)
 
     def _questions(self, task: Task) -> tuple[int | None, float | None]:
-        """Return the number of questions (or traces, or pairs) that a task reads, and the mean tokens of their prompts.
+        """Return the number of questions, traces or pairs that a task reads, and the mean tokens of their prompts.
+
+        Data of several benchmarks are added up, and a selection counts its largest possible number of picks.
 
         Returns:
-            None for an unknown number of questions; None without questions for the tokens.
+            The number, None if it is unknown; and the tokens, None if the task reads no data.
         """
         longest = float(task.payload["model"]["context"])
         if task.kind == "train":
@@ -372,7 +383,11 @@ class TaskFacts:
         return sum(counted) if counted and len(counted) == len(counts) else None, mean
 
     def _chosen_length(self, task: Task) -> float | None:
-        """Return the assumed length of traces that a selection picks from responses; None if the length is declared."""
+        """Return the assumed length in tokens of traces that a selection picks from sampled responses.
+
+        Returns:
+            None if the task's stage declares a length, or if the task does not train on picked responses.
+        """
         source = self.graph[task.inputs["data"]] if "data" in task.inputs else None
         if source is None or source.kind != "select" or _expected_length(task) is not None:
             return None
@@ -390,10 +405,11 @@ def _most_picks(select: Mapping[str, Any]) -> int:
 
 
 def _adapt_gradients(facts: Facts, past: Mapping[str, Any], now: Mapping[str, Any]) -> Facts:
-    """Return measured sizes, with the shares without a gradient reset if the settings behind them changed.
+    """Return the sizes of the last result without those that settings changed since then make invalid.
 
-    The share of questions without a gradient depends on the reward and the number of rollouts. The trained share of a
-    batch depends on whether questions without a gradient are replaced, and the number of draws also on the batch.
+    `equal` is kept if the reward, the advantage and the number of rollouts are the same. `trained_share` is kept if
+    questions without a gradient are replaced (`resample`) in both or in neither. `draws` is kept if all these settings
+    and the batch are the same.
 
     Args:
         facts: sizes of the last result.

@@ -133,7 +133,7 @@ class Devices:
 
 
 def lockstep(ranks: int) -> float:
-    """Return the share of time in which training devices work rather than wait for each other.
+    """Return the share of time in which training devices work, rather than wait for the slowest device.
 
     Args:
         ranks: number of training devices.
@@ -187,7 +187,10 @@ def processor(path: Path = Path("/proc/cpuinfo")) -> str:
 
 
 def generating_and_training(cluster: Cluster) -> tuple[int, int]:
-    """Return the numbers of GPUs of a cluster that generate and that train; colocated, all GPUs do both in turn."""
+    """Return the number of a cluster's GPUs that generate, and the number that train.
+
+    In a colocated placement, and with a single GPU, all GPUs do both in turn, so both numbers are that of all GPUs.
+    """
     gpus = gpus_of(cluster)
     if cluster.placement != "apart" or gpus == 1:
         return gpus, gpus
@@ -196,9 +199,10 @@ def generating_and_training(cluster: Cluster) -> tuple[int, int]:
 
 
 def parts_of(cluster: Cluster) -> int:
-    """Return the number of training GPUs that together hold one copy of the weights.
+    """Return the number of training GPUs over which one copy of the weights is sharded.
 
-    With `sharding = node` a copy stays within a node.
+    With `sharding = node` a copy stays within a node, and each node may hold one. Otherwise one copy is sharded over
+    all training GPUs.
     """
     training = generating_and_training(cluster)[1]
     return math.gcd(training, cluster.gpus_per_node) if cluster.sharding == "node" else training
@@ -289,7 +293,7 @@ def measure(folder: Path) -> Measures:
 
 
 def _memory() -> int:
-    """Return the bytes of the machine's memory, or of a container's limit."""
+    """Return the bytes of the machine's memory, or of the container's limit if that is lower."""
     total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     for name in _LIMITS:
         try:

@@ -113,7 +113,11 @@ LARGEST = 1 << 31
 
 
 def from_config(config: Mapping[str, Any]) -> Sizes | None:
-    """Return the sizes of a model from its `config.json`; None if a number is missing or impossible."""
+    """Return the sizes of a model from its `config.json`; None if a number is missing, below 1 or above `LARGEST`.
+
+    Args:
+        config: content of the file, with the names of Hugging Face transformers.
+    """
     try:
         hidden, layers = int(config["hidden_size"]), int(config["num_hidden_layers"])
         heads = int(config["num_attention_heads"])
@@ -163,7 +167,9 @@ def _count(
 
 
 def sizes_at_hand(spec: Spec, folder: Path) -> dict[str, Sizes]:
-    """Return the sizes of models that the spec does not declare, read from local checkpoints or the hub's cache.
+    """Return the sizes of models whose weights are on this machine, as a local checkpoint or in the hub's cache.
+
+    Models whose sizes the spec declares are left out, and so are models whose `config.json` cannot be found or read.
 
     Args:
         spec: the spec.
@@ -235,7 +241,9 @@ class Recipe:
         )
 
     def bytes(self, sizes: Sizes, devices: Devices, *, gradients: bool) -> float:
-        """Return the bytes of weights, moments and, with `gradients`, gradients on a training device.
+        """Return the bytes of weights, optimizer moments and, with `gradients`, gradients on a training device.
+
+        The weights of a reference model or teacher are included.
 
         Args:
             sizes: sizes of the policy.
@@ -346,14 +354,17 @@ def kept_bytes(sizes: Sizes, devices: Devices, recipe: Recipe = ALL_WEIGHTS) -> 
 def trainer_bytes(
     sizes: Sizes, devices: Devices, longest: float, recipe: Recipe = ALL_WEIGHTS, *, feeds: bool = False
 ) -> float:
-    """Return the peak of a training device: its shard of the state, gathered weights, and activations.
+    """Return the peak bytes of a training device.
+
+    During an update they are its shard of the state, gathered weights, and activations. If the trainer sends weights to
+    engines, the bytes between two updates may be more, so the larger of the two counts.
 
     Args:
         sizes: sizes of the policy.
         devices: devices of the training.
         longest: tokens of the longest sequence.
         recipe: settings that change the memory.
-        feeds: whether the trainer sends weights to engines, which may set the peak between updates.
+        feeds: whether the trainer sends new weights to engines after an update.
     """
     passes = gathered_bytes(sizes, devices, recipe) + activation_bytes(sizes, devices, longest)
     update = state_bytes(sizes, devices, recipe) + passes
@@ -362,7 +373,10 @@ def trainer_bytes(
 
 
 def cache_tokens(sizes: Sizes, devices: Devices) -> float:
-    """Return the number of tokens whose keys and values fit in an engine's memory beside weights and training.
+    """Return the number of tokens whose keys and values fit in an engine's memory.
+
+    Weights, and the bytes that training keeps on the same devices, are subtracted first. If the memory of a device is
+    unknown, as on this machine, it is the fixed cache of the embedded engine.
 
     Args:
         sizes: sizes of the model.
@@ -377,7 +391,7 @@ def cache_tokens(sizes: Sizes, devices: Devices) -> float:
 
 
 def engine_bytes(sizes: Sizes, devices: Devices, cached: float) -> float:
-    """Return the peak of a generating device: weights, caches, and the state of training on the same device.
+    """Return the peak bytes of a generating device: weights, caches, and the state of training on the same device.
 
     Args:
         sizes: sizes of the model.
@@ -401,10 +415,10 @@ def served_bytes(sizes: Sizes, devices: Devices, cached: float) -> float:
 
 
 def process_bytes(peaks: Mapping[str, float]) -> float:
-    """Return the peak of a process on this machine that takes all roles in turn.
+    """Return the peak bytes of a process on this machine, which is trainer and engine in turn.
 
     Args:
-        peaks: bytes by role.
+        peaks: peak bytes by role, `trainer` or `engine`; 0 is returned if it is empty.
     """
     return max(peaks.values(), default=0.0)
 
@@ -424,7 +438,7 @@ def checkpoint_bytes(sizes: Sizes) -> float:
 
 
 def optimizer_bytes(sizes: Sizes, algorithm: str, recipe: Recipe = ALL_WEIGHTS) -> float:
-    """Return the bytes of a stored optimizer: two float32 moments, or a single moment with Muon.
+    """Return the bytes of a stored optimizer: two float32 moments for each trained weight, or one with Muon.
 
     Args:
         sizes: sizes of the policy.

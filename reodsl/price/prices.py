@@ -37,6 +37,8 @@ def price(
 ) -> Prices:
     """Price every task of a spec's graph.
 
+    The first task that may start servers on GPUs also pays for the compilation of their kernels.
+
     Args:
         graph: tasks of the spec.
         spec: the spec.
@@ -63,11 +65,10 @@ def price(
 
 
 def choose_sharding(spec: Spec) -> dict[Cluster, Cluster]:
-    """Choose `sharding` for clusters that leave it open: the choice that takes fewer GPU hours and fits in memory.
+    """Choose `sharding` for each cluster that leaves it open: `cluster` (over all GPUs) or `node`.
 
-    All trainings on the cluster count, as priced from the spec alone: with results of past runs the choice would
-    depend on the time of a run. If the network's rate or a model's sizes are unknown, or less than 1% is saved,
-    weights are sharded over all GPUs.
+    It is `node` if this saves at least 1% of the GPU hours of all trainings on the cluster and fits in memory. Prices
+    are from the spec alone, since results of past runs would make the choice depend on the time of a run.
 
     Returns:
         For each cluster that leaves `sharding` open and declares its network, the cluster with the choice.
@@ -144,7 +145,10 @@ class _Pricer:
         self.roots: dict[str, tuple[Model | None, Sizes | None]] = {}
 
     def task(self, task: Task) -> Price:
-        """Return the price of a task, corrected by its last result if that ran on equal devices."""
+        """Return the price of a task, corrected by its last result or rehearsal if that ran on equal devices.
+
+        The price is without amounts, and says why, if the cluster has no `hardware` or a model's sizes are unknown.
+        """
         model, sizes = self._model(task)
         devices = self.place(task.cluster)
         if task.kind not in COMPUTES:
@@ -193,7 +197,9 @@ class _Pricer:
         return self.estimates[key]
 
     def compiles(self, task: Task, estimate: Price) -> bool:
-        """Return whether a task may be the first to start servers on GPUs, which then compile their kernels.
+        """Return whether a task may be the first to start SGLang servers, which then compile their kernels.
+
+        It is if the task generates with SGLang on GPUs, and no result of a past run or rehearsal is known.
 
         Args:
             task: the task.
@@ -222,7 +228,7 @@ class _Pricer:
         return Price(seconds={"start": seconds}, disk=disk, gpus=1 if is_paid else 0)
 
     def _model(self, task: Task) -> tuple[Model | None, Sizes | None]:
-        """Return the model that a task's weights descend from, and the model's sizes; None if unknown."""
+        """Return the model that a task's weights descend from, and the model's sizes; None for what is unknown."""
         while task.kind != "model" and "start" in task.inputs:
             task = self.graph[task.inputs["start"]]
         if task.kind != "model":
@@ -232,7 +238,7 @@ class _Pricer:
         return self.roots[task.id]
 
     def _content(self, task: Task) -> str:
-        """Return a task's settings that the price depends on, as canonical JSON."""
+        """Return a task's settings as canonical JSON, without settings that no price depends on."""
         number = id(task.payload)
         if number not in self.contents:
             self.contents[number] = canonical_json(_select_priced(task))
@@ -252,10 +258,10 @@ def _select_priced(task: Task) -> dict[str, Any]:
 
 
 def _ran_alike(past: MeasuredTask, task: Task, devices: Devices) -> bool:
-    """Return whether a result is of the task's model, on as many devices with the same name.
+    """Return whether a result is of the task's kind and model, and ran on devices of the same name.
 
-    A driver says `NVIDIA A100-SXM4-80GB` for what a cluster calls `A100`, so the cluster's words have to occur in
-    sequence. A result without a device's name matches nothing.
+    A training also needs the same numbers of generating and training GPUs. GPUs have the same name if the words of the
+    cluster's name, such as `A100`, occur in sequence in the driver's name, such as `NVIDIA A100-SXM4-80GB`.
 
     Args:
         past: the task's last result.
@@ -278,10 +284,11 @@ def _ran_alike(past: MeasuredTask, task: Task, devices: Devices) -> bool:
 
 
 def _correct(estimate: Price, past: MeasuredTask, before: Price) -> Price:
-    """Return a price in which each term is scaled by measured over estimated seconds of the task's last result.
+    """Return a price corrected by the task's last result: seconds and peak memory.
 
-    On this machine, memory beyond the estimate is added to all roles, since one process has them all. On GPUs it is
-    added to the trainer, if above the estimate.
+    Each term is scaled by its measured over its estimated seconds. If the result has no seconds by term, all terms get
+    one factor. On this machine the difference of measured and estimated memory is added to the trainer and the engine,
+    since one process is both. On GPUs only memory above the estimate is added, to the trainer.
 
     Args:
         estimate: price of the task with its present settings.
@@ -324,9 +331,10 @@ class ElapsedTime:
 
 
 def bound_elapsed(graph: Graph, prices: Prices, ids: Iterable[str]) -> ElapsedTime | None:
-    """Return the least time in which some tasks can run; None if any task has no price.
+    """Return the least time in which some tasks can run; None if any of these tasks has no price.
 
-    It is the time of their work spread evenly over all devices, or of the longest chain of tasks if that is longer.
+    It is the time of their work spread evenly over all devices, or the time of the longest chain of dependent tasks if
+    that is longer.
 
     Args:
         graph: tasks of the spec.
@@ -342,7 +350,7 @@ def bound_elapsed(graph: Graph, prices: Prices, ids: Iterable[str]) -> ElapsedTi
 
 
 def _longest_chain(graph: Graph, prices: Prices, todo: set[str]) -> float:
-    """Return the seconds of the longest chain of dependent tasks.
+    """Return the seconds of the longest chain of dependent tasks; 0 without tasks.
 
     Args:
         graph: tasks of the spec.

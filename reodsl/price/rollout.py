@@ -31,7 +31,9 @@ class LengthDistribution:
     @staticmethod
     @cache
     def of(mean: float, longest: float) -> LengthDistribution:
-        """Return the distribution with a given mean; from a mean of `longest` on, all responses are that long.
+        """Return the distribution with a given mean; if the mean is at least `longest`, all responses are that long.
+
+        The scale of the exponential is found by bisection.
 
         Args:
             mean: mean tokens.
@@ -128,10 +130,10 @@ def equal_groups(rollouts: int) -> float:
 
 
 def expected_draws(prompts: int, most: int, equal: float) -> float:
-    """Return the mean number of draws of a step until a batch of questions gives a gradient.
+    """Return how often a step draws questions on average until a full batch of them gives a gradient.
 
-    Each question gives no gradient with probability `equal`, independently. After `k` draws the number of questions
-    with a gradient is binomial, and another draw is made if it is below `prompts`.
+    A draw samples `prompts` questions. Each gives no gradient with probability `equal`, independently. After `k` draws
+    the number of questions with a gradient is binomial, and another draw is made if it is below `prompts`.
 
     Args:
         prompts: questions of a draw and of a batch.
@@ -199,7 +201,9 @@ class ForcedRound:
 
 
 def drawing_seconds(load: RolloutBatch, draw: str, sizes: Sizes, devices: Devices) -> float:
-    """Return the seconds in which engines on GPUs sample tokens from logits in a round; 0 on a processor.
+    """Return the seconds in which engines on GPUs sample tokens from logits in a round; 0 on this machine.
+
+    It is the time to move the entries of the vocabulary through memory.
 
     Args:
         load: responses of the round.
@@ -240,9 +244,9 @@ def generation_seconds(load: RolloutBatch, sizes: Sizes, devices: Devices) -> fl
 
 
 def heaviest(load: RolloutBatch, per_engine: float, engines: float) -> float:
-    """Return the positions that the busiest engine attends to, relative to the mean over engines.
+    """Return how many positions the busiest engine attends to, over the mean number per engine: a ratio of at least 1.
 
-    The ratio is capped at that of an engine with only the longest responses.
+    Responses are spread over engines at random. The ratio is at most that of an engine with only the longest responses.
 
     Args:
         load: responses of the round.
@@ -283,10 +287,10 @@ def force(
     *,
     soon: bool = False,
 ) -> ForcedRound:
-    """Return the cost of forcing an answer at each of `cuts` tokens from every response that is longer.
+    """Return the cost of forcing an answer at each of `cuts`, from every response that is longer than the cut.
 
-    If engines cache keys and values, a cached prefix costs only attention; a prefix that no longer fits is read
-    again.
+    An engine that caches keys and values reads only the forcing text after a prefix that is still cached. All other
+    prefixes are read again.
 
     Args:
         load: responses of the round.

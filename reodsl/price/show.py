@@ -76,7 +76,10 @@ def format_paid(prices: Prices, hours: float) -> str:
 
 
 def short(prices: Prices, names: Sequence[str]) -> str:
-    """Return the price of some tasks for a row of a plan; empty if they cost nothing or take less than a second.
+    """Return the price of some tasks for a row of a plan: GPU hours on a cluster, the time on this machine.
+
+    It is empty if the tasks cost no GPU hours, or take less than a second on this machine. If any task has no price, it
+    is `no price`.
 
     Args:
         prices: prices of all tasks.
@@ -165,9 +168,9 @@ def summary(prices: Prices, names: Sequence[str], everything: bool = False) -> l
 
 
 def _basis(prices: Prices) -> list[str]:
-    """Return a line on the basis of the times: past results, rehearsals, or estimates.
+    """Return a line on the basis of the times: past results, rehearsals, or estimates for a typical laptop.
 
-    GPUs without results have no line.
+    There is no line for tasks on a cluster without past results or rehearsals.
     """
     counts = {"past": prices.count("result"), "rehearsed": prices.count("rehearsal")}
     if any(counts.values()):
@@ -178,7 +181,7 @@ def _basis(prices: Prices) -> list[str]:
 
 
 def step(prices: Prices, name: str, price: Price) -> list[str]:
-    """Return lines on a training step, term by term, and on how many steps the limit pays for.
+    """Return a line on the cost of a training step, term by term, and with a limit a line on how many steps it buys.
 
     Args:
         prices: prices of all tasks.
@@ -252,7 +255,9 @@ def total(prices: Prices, now: Iterable[str], later: Iterable[str]) -> str:
 
 
 def refusals(prices: Prices, tasks: Iterable[str], spec: Spec) -> tuple[Diagnostic, ...]:
-    """Return E0610 if tasks cost more than the limit, and E0606 for each role that does not fit in a GPU's memory.
+    """Return the errors of a plan that costs too much: E0610 for the limit, E0606 for memory; empty if it fits.
+
+    There is an E0606 for each task's trainer or engine whose peak is above a GPU's memory.
 
     Args:
         prices: prices of all tasks.
@@ -293,7 +298,7 @@ def refusals(prices: Prices, tasks: Iterable[str], spec: Spec) -> tuple[Diagnost
 
 
 def _advise_trainer(price: Price, stages: Sequence[Stage]) -> str:
-    """Return advice on saving a trainer's memory, without ways that its stages use already.
+    """Return advice on saving a trainer's memory, without settings that any of its stages uses already.
 
     Args:
         price: price of the training.
@@ -308,7 +313,12 @@ def _advise_trainer(price: Price, stages: Sequence[Stage]) -> str:
 
 
 def _locate(spec: Spec, origin: Origin | None) -> str | None:
-    """Return the location of a setting, `specs/a.reo:31`, or the command-line option that set it; None if unknown."""
+    """Return the location of a setting, `specs/a.reo:31`, or the command-line option that set it; None if unknown.
+
+    Args:
+        spec: the spec.
+        origin: where the setting's value comes from; None for a default.
+    """
     if origin is None:
         return None
     change = next((c for c in spec.changes if origin.path == f"{c.option} {c.target}"), None)

@@ -63,7 +63,7 @@ def price_task(
     words: bool,
     teacher: Sizes | None = None,
 ) -> Price:
-    """Return the price of a `train`, `sample` or `evaluate` task.
+    """Return the price of a `train`, `sample` or `evaluate` task by the formula, without results of past runs.
 
     Args:
         kind: kind of the task.
@@ -71,7 +71,7 @@ def price_task(
         sizes: sizes of the task's model.
         facts: lengths and counts of the task.
         devices: devices of the task.
-        words: whether the model's vocabulary has whole words.
+        words: whether the tokens of the model's vocabulary are whole words.
         teacher: sizes of the teacher, if it is another model than the stage starts from.
     """
     declared_precision = payload.get("model", {}).get("precision", "auto")
@@ -98,7 +98,10 @@ def price_task(
 
 
 def price_served(payload: Mapping[str, Any], facts: Facts) -> Price:
-    """Return the price of a `sample` or `evaluate` task with a served model: the tokens sent and received.
+    """Return the price of a `sample` or `evaluate` task with a model behind a server: tokens sent and received.
+
+    The price has no seconds, since the server's speed is unknown. An evaluation of imported responses (`base` in the
+    payload) only forces answers. Without a known number of questions there is no price.
 
     Args:
         payload: settings of the task.
@@ -137,10 +140,10 @@ def price_served(payload: Mapping[str, Any], facts: Facts) -> Price:
 
 
 def cuts_of(reward: Reward, longest: int) -> tuple[int, ...]:
-    """Return the cuts in tokens at which a reward needs forced answers, below `longest`.
+    """Return the cuts in tokens, below `longest`, at which a reward needs forced answers.
 
-    Budgets that a run selects later are assumed to be exponential, reasoning steps equally long, and a computed cut
-    at a quarter of the longest response.
+    Cuts that only a run knows are assumed: those of `_assumed_splits`, and a cut that the reward computes from a
+    response at a quarter of `longest`.
 
     Args:
         reward: the reward.
@@ -156,7 +159,14 @@ def cuts_of(reward: Reward, longest: int) -> tuple[int, ...]:
 
 
 def _assumed_splits(split: Split) -> tuple[int, ...]:
-    """Return the tokens at which a response is assumed to be split."""
+    """Return the positions, in tokens, at which a reward is assumed to divide a response into sections.
+
+    Declared budgets are returned as they are. Budgets that a run selects on a frontier are assumed to halve from
+    `l_max` down, a question's own budget to be a quarter of `l_max`, and exits and reasoning steps to be evenly spaced.
+
+    Args:
+        split: the reward's setting that divides responses.
+    """
     match split:
         case Budgets():
             return split.budgets
@@ -171,17 +181,18 @@ def _assumed_splits(split: Split) -> tuple[int, ...]:
 
 
 def count_scorings(stage: Stage, method: Ppo, engine: str, width: int, rounded: bool = False) -> int:
-    """Return how often the trainer computes a step's old log-probabilities before its updates.
+    """Return how many passes the trainer makes over a step's responses for their old log-probabilities: 0, 1 or 2.
 
-    It is 0 if the engine's log-probabilities are used: sampled from the full distribution by the embedded engine in
-    the trainer's precision, or by the stage's setting. It is 2 if top-p or top-k is combined with a temperature.
+    There is no pass if the log-probabilities that the engine recorded are used. This needs sampling from the full
+    distribution at temperature 1, and a setting that chooses the engine's values or an engine that computes the same
+    values. There are two passes if top-p or top-k is combined with a temperature other than 0 and 1, else one.
 
     Args:
         stage: the stage.
         method: the method of the stage.
         engine: `embedded` or `sglang`.
-        width: bytes of a weight in a pass, unless the stage sets its precision.
-        rounded: whether weights are rounded to bfloat16.
+        width: bytes of a weight in a pass, if the stage's precision is `auto`.
+        rounded: whether the model's weights are rounded to bfloat16.
     """
     rollout = method.rollout
     cropped = _crops(rollout)
@@ -331,8 +342,8 @@ def _read_by_frozen(
 ) -> tuple[float, float]:
     """Return the FLOPs of a step in the reference model or teacher, and the FLOPs of attention among them.
 
-    It is one pass; if whole distributions are compared, it is a pass per epoch, and the loss computes the logits
-    again.
+    Both are 0 without a KL term. The model makes one forward pass over the batch. If the KL term compares complete
+    distributions without `top_k`, it makes a pass in each epoch, and the loss computes the logits again.
 
     Args:
         method: the method of the stage.
@@ -351,17 +362,18 @@ def _read_by_frozen(
 def _read_about_tokens(
     method: Ppo, model: Sizes, load: RolloutBatch, text: float, *, teacher: bool
 ) -> tuple[float, float]:
-    """Return the FLOPs of a draw in which the policy or teacher scores tokens for the reward, and those of attention.
+    """Return the FLOPs to compute token probabilities or entropies for the reward, and the FLOPs of attention in them.
 
-    The policy reads its responses again only for entropies, since the engine knows their probabilities. A reference
-    answer takes a pass for each of its cuts; an unknown cut is assumed at a quarter of the longest response.
+    The numbers are for one draw of responses. The policy reads its responses again only for entropies, since the engine
+    knows their probabilities. The probability of the reference answer takes a pass for each cut after which it is
+    appended; a cut that the reward computes is assumed at a quarter of the longest response.
 
     Args:
         method: the method of the stage.
-        model: sizes of the model that scores.
+        model: sizes of the model that computes them.
         load: responses of the draw.
         text: tokens of the forcing text.
-        teacher: whether the teacher scores, rather than the policy.
+        teacher: whether the model is the teacher; otherwise it is the policy.
     """
     flops = attention = 0.0
     mine = [term for term in method.reward.tokens if any(n.endswith(UNDER) == teacher for n in term.names)]
@@ -389,8 +401,9 @@ def _pass_flops(
 ) -> tuple[float, float]:
     """Return the FLOPs of passes over some tokens, and the FLOPs of attention among them.
 
-    A pass with a gradient costs three forward passes. With adapters on GPUs, a product needs no gradient of its
-    weight: three of four products remain, including the recomputed one. Attention has no weights and costs the same.
+    A pass with a gradient costs as much as three forward passes. With adapters on GPUs, which also recompute
+    activations, the gradients of the model's weights are not computed. This leaves three of four matrix products.
+    Attention has no weights, so it costs the same.
 
     Args:
         stage: the stage.
@@ -407,7 +420,11 @@ def _pass_flops(
 
 
 def _count_monitored(method: Ppo, steps: int) -> tuple[int, int]:
-    """Return the responses to the monitor set per measurement, and the number of measurements in `steps` steps."""
+    """Return the responses to the monitor set in one measurement, and the number of measurements in `steps` steps.
+
+    The monitor set are questions that the policy answers from time to time. Both are 0 if the reward reads no such
+    measurement.
+    """
     monitor = method.monitor
     if monitor is None or not method.reward.monitors:
         return 0, 0
@@ -429,11 +446,11 @@ def _round_time(load: RolloutBatch, rollout: Sampling, sizes: Sizes, devices: De
 
 
 def _end_thinking(load: RolloutBatch, rollout: Sampling, sizes: Sizes, devices: Devices) -> ForcedRound:
-    """Return the cost of continuing responses whose thinking is ended at a limit; their prefixes are read again.
+    """Return the cost of continuing responses whose thinking is ended at a limit; engines read their prefixes again.
 
     Args:
         load: responses of the round.
-        rollout: settings of sampling; without `solution` the cost is 0.
+        rollout: settings of sampling; the cost is 0 if no tokens are reserved for the solution (`solution`).
         sizes: sizes of the model.
         devices: devices of the engines.
     """
@@ -449,7 +466,10 @@ def _crops(rollout: Sampling) -> bool:
 
 
 def _count_draws(method: Ppo, facts: Facts) -> float:
-    """Return the mean draws of a batch's questions in a step: measured, else expected; 1 without resampling.
+    """Return how often a step draws questions on average until its batch is full.
+
+    A step with `resample` draws again if responses to some questions all earned the same, at most `resample` times.
+    The number is 1 without this setting. It is taken from the last result, else from `expected_draws`.
 
     Args:
         method: the method of the stage.
@@ -465,7 +485,7 @@ def _count_draws(method: Ppo, facts: Facts) -> float:
 
 
 def _sequences(stage: Stage, method: Sft | Preference, sizes: Sizes, facts: Facts, devices: Devices) -> Price:
-    """Return the price of a stage of SFT on traces, or of preferences over pairs of responses.
+    """Return the price of a stage of SFT on traces, or of preference training on pairs of responses.
 
     Args:
         stage: the stage.
@@ -598,9 +618,9 @@ def _exchange_time(
 
 
 def _pass_time(flops: float, attention: float, devices: Devices, exchanged: float = 0.0) -> float:
-    """Return the seconds of a pass on all training devices, or the seconds of the exchange between nodes if longer.
+    """Return the seconds of a pass on all training devices, at least the seconds of the exchange between nodes.
 
-    Attention and other products have different utilisation, and devices wait for each other (`lockstep`).
+    Attention and other products have different utilisation. Devices also wait for the slowest of them (`lockstep`).
 
     Args:
         flops: FLOPs of the pass.
@@ -615,9 +635,10 @@ def _pass_time(flops: float, attention: float, devices: Devices, exchanged: floa
 
 
 def _transfer_time(sizes: Sizes, devices: Devices) -> float:
-    """Return the seconds to send new weights to every engine, at the measured rate or the links' rate if lower.
+    """Return the seconds to send new weights to every engine; 0 with a single device.
 
-    Engines on the trainers' own GPUs read weights by handles, which is faster.
+    The rate is the measured one, or half the interconnect's if that is lower. Engines on the trainers' own GPUs read
+    weights by handles of memory, which is faster.
     """
     if devices.gpus == 1:
         return 0.0
@@ -626,9 +647,10 @@ def _transfer_time(sizes: Sizes, devices: Devices) -> float:
 
 
 def _price_late_grading(checking: float, making: float, rollout: Sampling, devices: Devices) -> float:
-    """Return the seconds of grading that are not hidden by generation.
+    """Return the seconds of grading that a task waits for.
 
-    On GPUs answers are graded while others are generated; responses in phases are graded at the end.
+    On GPUs answers are graded while further responses are generated, so only the excess counts. All seconds count on
+    this machine, and for responses whose thinking and solution are generated in two phases.
 
     Args:
         checking: seconds of grading.
@@ -641,7 +663,9 @@ def _price_late_grading(checking: float, making: float, rollout: Sampling, devic
 
 
 def bound_check_seconds(verifier: Comparison, answers: float) -> float:
-    """Return the most seconds to check a batch of answers, if each uses up its limit; 0 if no code runs.
+    """Return the most seconds to check a batch of answers: each uses up its time limit.
+
+    It is 0 if the verifier runs neither test programs nor the user's Python.
 
     Args:
         verifier: how answers are compared.

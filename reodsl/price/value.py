@@ -61,9 +61,9 @@ class Price:
 
     @property
     def overlapped_seconds(self) -> float:
-        """Return the seconds in which rollouts and training run at the same time.
+        """Return the seconds in which rollouts and training run at the same time; 0 if they take turns.
 
-        In every step but one it is the shorter of the two.
+        In every step but one, the shorter of the two runs during the longer.
 
         Returns:
             Seconds of the task.
@@ -143,9 +143,9 @@ class Prices:
 
     @property
     def expected(self) -> dict[str, float]:
-        """Return the expected seconds of tasks on this machine, by which a run orders them.
+        """Return the expected seconds of tasks on this machine; a run starts the longest task first.
 
-        It is empty on a cluster: if devices differ, starting the longest tasks first leaves costly gaps.
+        It is empty on a cluster, where tasks need different numbers of GPUs and this order would leave costly gaps.
 
         Returns:
             Seconds by task.
@@ -219,7 +219,10 @@ def _space_json(price: Price) -> dict[str, Any]:
 
 
 def add_prices(prices: Iterable[Price]) -> Price:
-    """Return the sum of prices; memory is the highest peak of each role."""
+    """Return the sum of prices; memory is the highest peak of each role, `trainer` or `engine`.
+
+    Amounts without a meaning for several tasks, such as devices and draws, keep their defaults.
+    """
     parts = tuple(prices)
     sums: dict[str, Any] = {
         name: sum(getattr(price, name) for price in parts) for name in (*_COUNTS.values(), "disk", "steps")

@@ -80,7 +80,10 @@ def _table(material: Material, arm: str) -> str:
 
 
 def list_sources(spec: Spec) -> dict[str, str]:
-    """Return the spec's source files by name relative to the spec's folder, without the standard library."""
+    """Return the texts of the spec's source files by name, without the standard library.
+
+    A name is the path relative to the spec's folder; a file elsewhere has only its last name.
+    """
     folder = os.path.dirname(spec.path)
     files: dict[str, str] = {}
     for path, text in spec.sources.items():
@@ -93,7 +96,12 @@ def list_sources(spec: Spec) -> dict[str, str]:
 
 
 def _explain_prompt(model: Model, arm: Arm) -> str:
-    """Explain in Markdown how to prompt a model and which text forces an answer."""
+    """Return Markdown that explains how to prompt a model, and which text forces an answer if the suite forces answers.
+
+    Args:
+        model: model that the arm's training started from, whose prompt the arm was trained with.
+        arm: the arm.
+    """
     prompt = model.prompt
     lines = [
         "Prompt the model as training did. "

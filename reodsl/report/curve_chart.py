@@ -31,7 +31,8 @@ def curves(
 ) -> Json:
     """Return a chart of accuracy over budgets: each arm's mean over seeds with its range shaded, and the frontier.
 
-    With the parameter `focus` set to an arm, the others fade and its gap to the plain frontier is filled.
+    The page sets the chart's parameter `focus` to the arm that is pointed at. All other arms then fade, and the gap of
+    this arm to the plain frontier is filled.
 
     Args:
         material: results of the run.
@@ -143,7 +144,9 @@ def _names(data: str, x: Json, tint: Json) -> list[Json]:
 
 
 def name_rows(rows: pl.DataFrame, arms: Sequence[str]) -> pl.DataFrame:
-    """Return the positions of arms' names, from the highest line down, without overlap.
+    """Return positions for the arms' names at the ends of their lines, where no two names overlap.
+
+    Names are placed from the highest line down; a name that would overlap the one above it is moved down.
 
     Args:
         rows: rows of `curve_rows`.
@@ -212,7 +215,10 @@ def _span(budgets: Iterable[int]) -> tuple[int, int]:
 
 
 def _budget_axis(budgets: Sequence[int]) -> Json:
-    """Return the axis of budgets: linear, or logarithmic above the smallest positive budget if budgets span much."""
+    """Return the encoding of the axis of budgets: linear, or logarithmic if `is_logarithmic`.
+
+    A logarithmic axis is linear from 0 to the smallest positive budget, so it can show a budget of 0.
+    """
     name = "budget (tokens of the response)"
     least, most = _span(budgets)
     if not is_logarithmic(budgets):

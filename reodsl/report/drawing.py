@@ -81,7 +81,7 @@ def _batch_lines(charts: Iterable[Mapping[str, Any]]) -> Iterator[list[bytes]]:
 
 
 def _ask_drawer(lines: bytes, *arguments: str) -> bytes:
-    """Run `drawer.py` in a subprocess and return its output.
+    """Run `drawer.py` in a subprocess, which draws charts with V8, and return what it writes to standard output.
 
     Args:
         lines: charts for its standard input, as lines of JSON.

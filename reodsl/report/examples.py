@@ -17,7 +17,10 @@ MOST_CHARACTERS = 20_000
 
 
 def section(material: Material) -> Markup | None:
-    """Return the first sample of each arm for some questions, which the benchmarks supply in rotation.
+    """Return the first sample of each arm for some questions, taken from each benchmark in turn.
+
+    Args:
+        material: results of the run.
 
     Returns:
         At most `MOST_RESPONSES` folded responses, but at least one of each arm; None without stored responses.

@@ -97,13 +97,13 @@ def write_charts(folder: Path, gallery: Gallery, arms: int) -> None:
 
 
 def _lay_legend(node: Any) -> Any:
-    """Return a node of a chart; if the node has a legend of arms, the legend goes below in two columns."""
+    """Return a node of a chart, with a legend of several columns (as of arms) moved below the chart in two columns."""
     legend = node.get("legend") if isinstance(node, dict) else None
     return node | {"legend": legend | _LEGEND} if isinstance(legend, dict) and "columns" in legend else node
 
 
 def write_verdict(path: Path, verdict: StudyVerdict | None, mark: str = "") -> None:
-    """Write the verdict and its sentences as JSON over an earlier file; `null` without a verdict.
+    """Write the verdict and its sentences as JSON, in place of an earlier file; `null` without a verdict.
 
     Args:
         path: the file.

@@ -238,7 +238,7 @@ def training_groups(gallery: Gallery, material: Material) -> list[Markup]:
 
 
 def _smoothing(last_step: int) -> Markup:
-    """Return controls that smooth curves and choose the range of steps.
+    """Return a page's controls that smooth the curves of a group of charts and choose their range of steps.
 
     Args:
         last_step: the last step of any training.
@@ -265,7 +265,10 @@ def _smoothing(last_step: int) -> Markup:
 
 
 def declared_group(gallery: Gallery, material: Material) -> Markup | None:
-    """Return the charts over length or step that the spec declares, with a legend; None without any."""
+    """Return the charts over length or step that the spec declares and that have data; None without any.
+
+    The legend has the arms of the charts over steps, and is left out if there are no such charts.
+    """
     table = tables.main(material)
     figures = []
     arms: set[str] = set()

@@ -17,7 +17,9 @@ STAR = "*"
 
 
 def number(value: float | None, digits: int = 1) -> str:
-    """Return `12,875.9`, or a dash for a missing value; a number that rounds to 0 has no minus.
+    """Return a number as `12,875.9`; a dash for None or a number that is not finite.
+
+    A number that rounds to 0 has no minus.
 
     Args:
         value: the number, or None.
@@ -62,7 +64,7 @@ def format_change(value: float | None, unit: str = "") -> str:
 
 
 def interval(low: float | None, high: float | None, digits: int = 1) -> str:
-    """Return `[0.9, 1.4]`, or an empty text if a bound is missing.
+    """Return an interval as `[0.9, 1.4]`; empty if a bound is missing.
 
     Args:
         low: lower bound.
@@ -91,7 +93,7 @@ def difference(row: Mapping[str, Any], name: str = "difference", digits: int = 1
 
 
 def spread(sd: float | None, digits: int = 1) -> str:
-    """Return `±0.6`, or an empty text with one seed.
+    """Return a standard deviation as `±0.6`; empty if it is None.
 
     Args:
         sd: standard deviation over seeds, or None with one seed.

@@ -32,8 +32,9 @@ def gap_rows(material: Material) -> pl.DataFrame:
 
     Returns:
         Columns `arm`, `benchmark`, `cause`, and `value` in tokens with its interval `low` and `high`. `change`, with
-        `change_low` and `change_high`, is the difference from the baseline, paired by seed and question; for the
-        cause `all` it is the difference of REG. No rows without a score.
+        `change_low` and `change_high`, is the difference from the baseline, paired by seed and question; null for the
+        baseline. For the cause `all` it is the difference of REG. There are no rows without a score, or if the curves
+        are not of the kind `J`.
     """
     score = material.study.score
     arms: dict[str, Losses] = {}
@@ -68,7 +69,9 @@ def gap_rows(material: Material) -> pl.DataFrame:
 
 
 def _losses(material: Material, arm: str, to: int) -> Losses | None:
-    """Return the tokens that an arm loses in every seed; None if an evaluation or its forced answers are missing.
+    """Return the tokens that an arm loses by wrong answers, by cause, benchmark, seed and question.
+
+    It is None if an evaluation of the arm in any seed, or its forced answers, are missing.
 
     Args:
         material: results of the run.
@@ -122,7 +125,7 @@ def _average_losses(
 
 
 def _ends(estimate: Interval, prefix: str) -> dict[str, float | None]:
-    """Return the value of an estimate and the ends of its interval by column name, each behind a prefix."""
+    """Return the columns `value`, `low` and `high` of an estimate, with a prefix before each name."""
     return {
         f"{prefix}{name}": value
         for name, value in asdict(estimate).items()

@@ -59,10 +59,10 @@ COUNTS = ("verifier_timeouts", "verifier_failures", "reward_failures")
 
 
 def training(material: Material, metric: str, method: str, lines: Sequence[str] | None = None) -> Json:
-    """Return a chart of a metric by step: each arm's mean over seeds in bold, each seed thin.
+    """Return a chart of a metric by step: a bold line for each arm's mean over seeds, a thin line for each seed.
 
-    Stages of an arm follow one another on the axis. Rewards of very different size are drawn as shares of each arm's
-    largest reward.
+    Stages of an arm follow one another on the axis, and a dashed rule marks the start of each later stage. If the largest
+    rewards of two arms differ by more than `FAR_FACTOR`, rewards are drawn as shares of each arm's largest reward.
 
     Args:
         material: results of the run.
@@ -313,7 +313,7 @@ def difficulty(material: Material, rows: pl.DataFrame) -> Json:
 
 
 def reference(material: Material) -> str:
-    """Return the arm that defines difficulty: the first arm that others start from, else the first arm."""
+    """Return the arm by which difficulty is defined: the first evaluated arm that others start from, else the first."""
     return next((arm for arm in material.bases if arm in material.arms), material.arms[0])
 
 
@@ -367,7 +367,7 @@ def difficulty_rows(material: Material) -> pl.DataFrame:
 
 
 def _shares(material: Material, arm: str) -> pl.DataFrame | None:
-    """Return the share of right responses of an arm to each question, over samples and seeds.
+    """Return for each question the share of an arm's responses that are right, over samples and seeds.
 
     Returns:
         Columns `benchmark`, `question` and `share`; None if the arm has no stored responses.

@@ -123,7 +123,11 @@ def number(cell: Cell, *, first: bool, label: str = "", made_at: str | None = No
 
 
 def find_first_evaluations(material: Material) -> dict[str, str]:
-    """Return the page's id of each arm's first evaluation, by arm, and of the score, by the empty name."""
+    """Return the HTML id of the table row, further down on the page, that describes each arm's first evaluation.
+
+    Returns:
+        Ids by the arm's name; the key `""` has the id of the score's row.
+    """
     anchors: dict[str, str] = {}
     for index, role in enumerate(map(parse_role, material.artifacts)):
         if role.kind in ("evaluate", "score"):

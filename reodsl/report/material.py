@@ -50,7 +50,11 @@ class Origin:
 
 
 def read_origin(folder: Path) -> Origin:
-    """Return the origin of an artifact from its manifest; if the manifest is unreadable, only the key is known."""
+    """Return the origin of an artifact from its manifest; if the manifest is unreadable, the origin has only the key.
+
+    Args:
+        folder: folder of the artifact in the store, whose name is the key.
+    """
     try:
         record = json.loads((folder / MANIFEST).read_text("utf-8"))["made"]
         versions = {str(name): str(version) for name, version in record.get("versions", {}).items()}
@@ -233,10 +237,7 @@ class Material:
 
 
 def bases(study: Study) -> tuple[str, ...]:
-    """Return the arms that other arms start from.
-
-    These are untrained models, and checkpoints at which another arm's training began.
-    """
+    """Return the names of untrained arms, and of arms whose checkpoint is the start of another arm's training."""
     trained = [a.checkpoint for a in study.arms if isinstance(a.checkpoint, FromTraining)]
     # Hundreds of arms may start from one object, which is serialized once.
     values = {id(checkpoint.experiment.start): checkpoint.experiment.start for checkpoint in trained}
@@ -261,13 +262,14 @@ def title(benchmark: str) -> str:
 
 
 def read(spec: Spec, inputs: Mapping[str, Path], accepted: Iterable[Mapping[str, Any]] = ()) -> Material:
-    """Return the material of artifacts; roles that the report does not show are skipped (see the page STORE).
+    """Read the material of a report from artifacts.
 
-    Absolute paths in the spec are replaced, as in `hide_folders`.
+    The role of an artifact says what the report needs it for, such as `train:ARM` or `evaluate:ARM`. Roles that the
+    report does not show are skipped. Absolute paths in the spec are replaced, as in `hide_folders`.
 
     Args:
         spec: the spec that ran.
-        inputs: folders of artifacts, by role.
+        inputs: folders of artifacts, by the text of the role.
         accepted: results that a person accepted after a change.
 
     Raises:
@@ -330,16 +332,17 @@ def sorted_roles(roles: Mapping[Role, Path], kind: str) -> list[tuple[Role, Path
 
 
 def _concat(frames: list[pl.DataFrame], schema: Mapping[str, Any]) -> pl.DataFrame:
-    """Return the rows of all frames that have rows; a frame without rows but with `schema` if there are none."""
+    """Return the rows of all frames as one frame; an empty frame with the columns of `schema` if no frame has rows."""
     present = [frame for frame in frames if frame.height]
     return pl.concat(present, how="diagonal_relaxed") if present else pl.DataFrame(schema=schema)
 
 
 def _curves(path: Path, name: str, seed: int | None) -> pl.DataFrame:
-    """Return the curves in a file as rows, and their mean at the budgets that all benchmarks have.
+    """Return the curves in a file as rows, with rows of their mean at the budgets that all benchmarks have.
 
-    A file with a single curve named `mean` or `average` gives only rows of `mean`. The kind of curves other than `J`
-    is in a column `kind`, and the reasons of inexact curves are in a column `inexact`.
+    A file whose only curve is named `mean` or `average` gives only rows of `mean`. A column `kind` is added if the first
+    curve names its kind, which no curve of the kind `J` does. A column `inexact` is added if it has reasons why answers
+    are not exactly the model's.
 
     Args:
         path: file of curves by benchmark.
@@ -429,7 +432,7 @@ def _summary(path: Path, arm: str, seed: int | None) -> pl.DataFrame:
 
 
 def _selections(study: Study, chosen: Mapping[Role, Path], trained: Mapping[Role, Path]) -> pl.DataFrame:
-    """Return a row for each selection and each limit that left data out of a training.
+    """Return a row for each selection of training data, and for each setting that left data out of a training.
 
     Args:
         study: the study.
@@ -469,9 +472,13 @@ def _steps(folder: Path) -> pl.DataFrame:
 
 
 def _metrics(study: Study, trained: Mapping[Role, Path]) -> pl.DataFrame:
-    """Return the steps of all trainings with the arm, seed, stage and method.
+    """Return the metrics of each step of all trainings, with the arm, seed, stage and method.
 
-    The column `at` counts the steps of an arm on from stage to stage.
+    The column `at` is the step counted over all stages of the arm and seed.
+
+    Args:
+        study: the study.
+        trained: folders of trainings by role, each arm's stages in order.
     """
     frames: list[pl.DataFrame] = []
     last_steps: dict[tuple[str, int | None], int] = {}
@@ -505,11 +512,11 @@ _PATHS_IN_SPEC = re.compile(r'\b(?:folder|file)\(\s*"(/[^"\\]*)"')
 
 
 def hide_folders(spec: Spec) -> Spec:
-    """Return the spec with relative paths in place of absolute paths, in its settings and in its source texts.
+    """Return the spec without absolute paths of this machine, in its settings and in its source texts.
 
-    A path below the spec's folder becomes relative to this folder. Any other path becomes its last name, with as many
-    names before it as tell it from all other paths. Further paths in source texts that are below the user's folder
-    start with `~`.
+    A path below the spec's folder becomes relative to this folder. Any other path becomes its last component, with as
+    many components before it as make it different from all other paths. In further paths in source texts, the user's
+    home folder becomes `~`. A spec without such paths is returned unchanged.
     """
     source_paths = [source.path for source in values_of(spec.study, Folder)]
     source_paths += (source.path for source in values_of(spec.study, File))
@@ -535,7 +542,9 @@ def hide_folders(spec: Spec) -> Spec:
 
 
 def _relative(path: str, folder: str, paths: set[str]) -> str:
-    """Return a path relative to `folder`, or the shortest tail of a path elsewhere that no other path ends in.
+    """Return a path relative to `folder`, or for a path elsewhere its shortest tail that no other path ends in.
+
+    The tail is the last component if every tail of the path is also another path's.
 
     Args:
         path: an absolute path.

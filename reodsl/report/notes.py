@@ -9,7 +9,9 @@ from reodsl.report import formats
 
 
 def intervals(study: Study, seeds: int) -> str:
-    """Explain the brackets or spreads beside values, and what an interval does not cover with one seed.
+    """Return sentences that explain the brackets or spreads beside values; empty without a score and with one seed.
+
+    With one seed they say that intervals do not cover differences between training runs.
 
     Args:
         study: the study.
@@ -47,7 +49,11 @@ def frontiers(study: Study) -> str:
 
 
 def misfits(study: Study) -> tuple[str, ...]:
-    """Return the reasons why the published frontier of the score does not match the arms; empty if it matches."""
+    """Return the reasons why the published frontier of the score does not match the arms.
+
+    They are those that the compiler found, or else that the frontier is a mean over unnamed benchmarks. They are empty
+    if the frontier matches or is measured by the study itself, and without a score.
+    """
     score = study.score
     curves = next((edge.published for edge in study.frontiers if score and edge.name == score.frontier), ())
     if score is None or score.misfits or not any(curve.benchmark.lower() in MEAN_NAMES for curve in curves):

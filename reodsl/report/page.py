@@ -50,7 +50,9 @@ _HERE = Path(__file__).parent
 def page(
     material: Material, gallery: figures.Gallery, installed: Mapping[str, str], live: str | None = None
 ) -> str:
-    """Return the report as one HTML document.
+    """Return the report as one HTML document; sections without content are left out.
+
+    If the study has many arms, charts show only some of them, and a note above each section of charts says so.
 
     Args:
         material: results of the run.
@@ -149,12 +151,14 @@ def document(name: str, body: Child, gallery: figures.Gallery, live: str | None 
 
 
 def _first_chart(gallery: figures.Gallery, material: Material, ranking_list: Markup | None) -> Child:
-    """Return the mean curves of the study's first chart beside the ranking of arms.
+    """Return the mean curves of the study's first chart of accuracy over budgets, beside the ranking of arms.
+
+    Without such a chart, only the ranking is returned.
 
     Args:
         gallery: collection that the chart is added to.
         material: results of the run.
-        ranking_list: list of arms whose buttons switch curves on and off. It is returned alone if no curve exists.
+        ranking_list: list of arms whose buttons switch curves on and off; None without a score.
     """
     charts = _curve_charts(material)
     if not charts:
@@ -240,7 +244,9 @@ def _note_unfinished(material: Material) -> Markup | None:
 
 
 def _results(material: Material, table: pl.DataFrame) -> list[Child]:
-    """Return the section of results: notes, the study's tables, and an explanation of the numbers.
+    """Return the section of results: notes, the study's tables or else the main table, and an explanation.
+
+    If nothing is evaluated yet, only a note says so; the section is empty for a study without arms.
 
     Args:
         material: results of the run.
@@ -271,7 +277,7 @@ def _results(material: Material, table: pl.DataFrame) -> list[Child]:
 
 
 def _explain_table(material: Material) -> list[str]:
-    """Explain the numbers of the table, how they were measured and how they are biased, a paragraph for each."""
+    """Return paragraphs that explain how the table's numbers are measured and biased; some may be empty texts."""
     study, score = material.study, material.study.score
     base = score.relative_to if score is not None else None
     return [
@@ -318,9 +324,10 @@ def _list_accepted(material: Material) -> list[Child]:
 
 
 def _table(material: Material, table: pl.DataFrame, layout: Table) -> list[Child]:
-    """Return a declared table as HTML, with buttons to copy and a comparison with published numbers if any.
+    """Return a declared table as HTML, with buttons that copy it and a comparison with published numbers if any.
 
-    A table with `subset = balanced` has only the questions that all of its arms solve.
+    A table with `subset = balanced` has only the questions that all of its arms solve. If there are none, only a
+    sentence says so.
 
     Args:
         material: results of the run.
@@ -425,7 +432,10 @@ def training_section(gallery: figures.Gallery, material: Material) -> list[Child
 
 
 def _budgets(gallery: figures.Gallery, material: Material) -> list[Markup]:
-    """Return the section on split budgets: a table of each arm's budgets, and charts of rules and frontiers."""
+    """Return the section on the budgets at which dense rewards divide a response, with a table and charts.
+
+    The table has each arm's budgets. The charts are those of the spec that compare rules for budgets, or frontiers.
+    """
     section, charts = schedules.section(material), schedules.draw_lines(gallery, material)
     about = (
         "Budgets at which responses are split for dense rewards. The error is the relative, signed error of the weighted "
@@ -440,7 +450,10 @@ MOST_REASONS = 5
 
 
 def note_evaluations(material: Material) -> Markup | None:
-    """Return a note on the answers of evaluations without a verdict, which count as wrong; None if there are none."""
+    """Return a note on answers in evaluations without a verdict; None if every answer has a verdict.
+
+    An answer has no verdict if the verifier failed or exceeded its time limit. It counts as wrong.
+    """
     means = material.summary.filter(pl.col("benchmark") == MEAN)
     words = say_failed(_sum_counts(means))
     if not words:

@@ -99,7 +99,7 @@ def seeds(study: Study) -> str:
 
 
 def answers_read(spec: Spec) -> list[str]:
-    """Return how answers of each benchmark are read and compared, a text for all benchmarks with equal grading."""
+    """Return sentences on how answers are read and compared, one for all benchmarks with equal grading."""
     benchmarks: dict[str, list[str]] = {}
     for arm in spec.study.arms:
         for benchmark in arm.suite.benchmarks:
@@ -114,7 +114,9 @@ def answers_read(spec: Spec) -> list[str]:
 
 
 def collect_versions(material: Material, installed: Mapping[str, str]) -> dict[str, str]:
-    """Return the versions of packages that made the artifacts, and the installed version of every other package.
+    """Return the versions of packages by name: those recorded with the artifacts, else the installed version.
+
+    If artifacts were computed with several versions of a package, all are listed.
 
     Args:
         material: results of the run.

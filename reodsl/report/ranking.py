@@ -19,10 +19,10 @@ MOST = len(theme.COLOURS) * len(theme.DASHES)
 
 
 def choose_highlighted(material: Material, table: pl.DataFrame) -> tuple[str, ...]:
-    """Return the arms that charts show, in the study's order; empty if charts show all arms.
+    """Choose at most `MOST` arms that charts show, in the study's order; empty if the study has no more than that.
 
-    Arms named in the spec's charts and the baseline come first, then some arms that others start from, then arms with
-    the lowest REG, or with the highest accuracy without a score.
+    Arms are chosen in this order: arms named in the spec's charts, the baseline, some arms that others start from, and
+    arms by `rank_arms`. If the spec's charts and the baseline name more than `MOST` arms, all of these are chosen.
 
     Args:
         material: results of the run.
@@ -48,7 +48,7 @@ def rank_arms(table: pl.DataFrame) -> list[str]:
 
 
 def keep_arms(material: Material, arms: Sequence[str]) -> Material:
-    """Return a report's material with the results of some arms only; frontiers stay those of all arms."""
+    """Return a report's material with the results of some arms only; frontiers are still those of all arms."""
     names = set(arms)
 
     def keep(frame: pl.DataFrame, column: str = "arm") -> pl.DataFrame:

@@ -61,7 +61,9 @@ class Results:
 
 
 def results(table: pl.DataFrame, arms: Sequence[str] | None = None, fields: Sequence[str] = ALL) -> Results:
-    """Return the cells of `tables.main`, an arm for each row, a benchmark for each group of columns.
+    """Return the cells of the report's main table: a row for each arm, a group of columns for each benchmark.
+
+    Columns without any value are left out.
 
     Args:
         table: frame of `tables.main`.
@@ -113,16 +115,17 @@ def columns_of(table: pl.DataFrame, benchmark: str, fields: Sequence[str]) -> tu
 
 
 def cell(row: Mapping[str, Any], benchmark: str, column: str, *, roomy: bool) -> Cell:
-    """Return a number of a row of `tables.main`, with its difference from the baseline.
+    """Return a cell of the table: a value, its interval, and its difference from the baseline.
 
-    Under `mean`, the difference of REG has its own column and is not repeated beside REG. That column has the change
-    in percent beside the difference, if the baseline's REG is significantly different from 0.
+    The column `difference` is REG's difference from the baseline. It has the change in percent beside it, if the interval
+    of the baseline's REG excludes 0. A roomy column `reg` does not repeat this difference. The cell has a tone only if
+    the difference is significant.
 
     Args:
         row: row of `tables.main`; empty if the arm has no result on the benchmark.
         benchmark: name of the benchmark, or `mean`.
-        column: name of the column.
-        roomy: whether there is room for the interval.
+        column: name of the column, a built-in one or a measure of the study.
+        roomy: whether the column is wide enough for the interval below the value.
     """
     if column not in BUILTIN_COLUMNS:
         return _measure_cell(row, benchmark, column, roomy)
@@ -148,13 +151,13 @@ def cell(row: Mapping[str, Any], benchmark: str, column: str, *, roomy: bool) ->
 
 
 def _measure_cell(row: Mapping[str, Any], benchmark: str, column: str, roomy: bool) -> Cell:
-    """Return the cell of one of the study's measures: value, interval, and the change from the baseline on hover.
+    """Return the cell of a measure that the study declares: value and interval, and on hover the change from the baseline.
 
     Args:
         row: row of `tables.main`.
         benchmark: name of the benchmark, or `mean`.
         column: name of the measure.
-        roomy: whether there is room for the interval.
+        roomy: whether the column is wide enough for the interval below the value.
     """
     value, change = row.get(column), row.get(f"{column}_change")
     digits = 1 if value is not None and abs(value) >= 10 else 3
@@ -169,7 +172,9 @@ def _measure_cell(row: Mapping[str, Any], benchmark: str, column: str, roomy: bo
 
 
 def _spread(row: Mapping[str, Any], column: str, scale: float) -> str:
-    """Return the spread of a value: its interval with a score, else `±0.6`, the standard deviation over seeds.
+    """Return the interval of a value, `[0.9, 1.4]`, or its standard deviation over seeds, `±0.6`, if it has no interval.
+
+    It is empty if neither is known, and for `reg_plain`.
 
     Args:
         row: row of `tables.main`.
@@ -195,7 +200,7 @@ def _interval(low: float | None, high: float | None, scale: float) -> str:
 
 
 def name_columns(study: Study, heads: Mapping[str, str], after: str = "") -> dict[str, str]:
-    """Return the heads of columns, with a mark before REG if REG is approximate.
+    """Return the heads of columns by name, with the head of `difference` added and a mark at an approximate REG.
 
     Args:
         study: the study.
@@ -250,8 +255,8 @@ def summary_table(
 ) -> Table:
     """Return a table for the terminal: the verdict, REG's difference from the baseline, REG, accuracy and length.
 
-    Arms that do not belong to the frontier are bold. With one group of columns, each number has its interval beside
-    it, or its standard deviation over seeds without a score.
+    Columns without any value are left out. Arms that do not belong to the frontier are bold. If the table has one group
+    of columns, each number but lengths has its interval beside it, or without a score its standard deviation over seeds.
 
     Args:
         study: the study.

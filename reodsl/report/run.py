@@ -27,7 +27,7 @@ from reodsl.store.store import WEIGHTS, Store, add_acceptances
 
 
 def report(job: Job) -> None:
-    """Write the page, its tables, the resolved spec and the verdict into `job.out` (see the page STORE)."""
+    """Run a `report` task: write the page, its tables, the resolved spec, the verdict and model cards into `job.out`."""
     # V8 needs much memory, so the script is bundled before the results are in memory.
     drawing.vega_script()
     payload = job.task.payload
@@ -109,7 +109,9 @@ def redraw(store: Store, record: RunRecord, out: Path, pictures: bool = False) -
 
 
 def material_of(store: Store, record: RunRecord) -> tuple[Material, tuple[Diagnostic, ...]]:
-    """Read the results of a run that exist so far, and list the results that are missing or unreadable.
+    """Read the results of a run that exist so far, and warn of results that are missing or unreadable.
+
+    The page lists these warnings as sentences (`unfinished`). A further warning (W0616) says if REG is approximate.
 
     Returns:
         The material, and a warning for each kind of omission.
@@ -157,7 +159,9 @@ def _approximate(record: RunRecord, spec: Spec) -> Iterator[Diagnostic]:
 
 
 def _gather(store: Store, record: RunRecord, roles: Mapping[str, str]) -> _RunResults:
-    """Return the results of a run so far, with trainings under way from their working folders.
+    """Find the results of a run so far, with trainings under way in their working folders.
+
+    A result counts as missing if a file other than its weights is damaged.
 
     Args:
         store: store of the results.
@@ -191,7 +195,9 @@ def _gather(store: Store, record: RunRecord, roles: Mapping[str, str]) -> _RunRe
 def _read(
     spec: Spec, inputs: Mapping[str, Path], accepted: Sequence[Mapping[str, Any]]
 ) -> tuple[Material, dict[str, str]]:
-    """Return the material of readable results, and the reason why each other role cannot be read.
+    """Return the material of readable results, and by role the reason why a result cannot be read.
+
+    If reading all results at once fails, each result is read alone to find the unreadable ones.
 
     Args:
         spec: the spec that ran.
@@ -217,7 +223,7 @@ def _read(
 def _findings(
     record: RunRecord, gathered: _RunResults, unread: Mapping[str, str], total: int, going: bool
 ) -> tuple[Diagnostic, ...]:
-    """Return the warnings on missing and unreadable results.
+    """Return the warnings (W0805) on missing and unreadable results: one on all missing, one on each unreadable.
 
     Args:
         record: the run.

@@ -27,7 +27,7 @@ HEIGHT = 280
 
 @dataclass(frozen=True, slots=True)
 class ArmSplits:
-    """An arm's budgets, at which its responses are split."""
+    """An arm's budgets: the positions, in tokens, at which its dense reward divides a response into sections."""
 
     arm: str
     """Name of the arm."""
@@ -50,25 +50,29 @@ class ArmSplits:
 
     @property
     def weights(self) -> tuple[float, ...]:
-        """Return the weight of each budget and of the longest response.
+        """Return the weight of each budget and of the longest response in the reward's sum.
 
         Returns:
-            As many numbers as budgets and one more; empty if the reward uses no weights.
+            As many numbers as budgets and one more; empty if the reward uses no weights, or each question has its own
+            budget.
         """
         return coefficients(self.rule, self.budgets, self.l_max) if self.rule and self.budgets else ()
 
     def measure_error(self, material: Material) -> float | None:
-        """Return the relative error (f - S)/S of the weighted sum f; S is the area under the frontier of that seed.
+        """Return the relative error (f - S)/S of the budgets' trapezoid sum f; S is the area under the frontier.
 
         Returns:
-            Share, positive if the sum is larger than the area; None without budgets or if the frontier ends before
-            `l_max`.
+            Share, positive if the sum is larger than the area; None if each question has its own budget, without a
+            frontier, or if the frontier ends before `l_max`.
         """
         return _error(material, self.seed, self.budgets, self.l_max) if self.budgets else None
 
 
 def list_schedules(material: Material) -> list[ArmSplits]:
-    """Return the budgets at which each arm's dense reward splits responses, for each seed if seeds differ."""
+    """Return the budgets at which each arm's dense reward divides responses into sections, if it does so at budgets.
+
+    Declared budgets have one item for each arm. Budgets that a run selected have an item for each seed.
+    """
     rows: list[ArmSplits] = []
     for arm in material.study.arms:
         reward = _reward(arm)
@@ -86,7 +90,7 @@ def list_schedules(material: Material) -> list[ArmSplits]:
 
 
 def _selected(arm: str, seed: int | None, rule: Rule | None, facts: Mapping[str, Any]) -> ArmSplits:
-    """Return the splits that a run selected: budgets on a frontier, or a budget for each question.
+    """Return an arm's budgets that a run selected: budgets on a frontier, or a budget for each question.
 
     Args:
         arm: name of the arm.
@@ -106,10 +110,11 @@ def _selected(arm: str, seed: int | None, rule: Rule | None, facts: Mapping[str,
 
 
 def table(material: Material) -> pl.DataFrame:
-    """Return a row for each budget of each arm.
+    """Return a row for each budget of each arm, and for the longest response unless each question has its own budget.
 
     Returns:
-        Columns `arm`, `seed`, `source`, `budget` (tokens), `weight` and `approximation_error` (share).
+        Columns `arm`, `seed`, `source`, `budget` (tokens), `weight` and `approximation_error` (share). `weight` is null
+        if the reward uses no weights.
     """
     rows = [
         (row.arm, row.seed, row.source, budget, weight, error)
@@ -129,7 +134,7 @@ def table(material: Material) -> pl.DataFrame:
 
 
 def section(material: Material) -> Markup | None:
-    """Return a table of each arm's budgets and weights; None if no arm trained with dense rewards."""
+    """Return a table of each arm's budgets and weights; None if no arm has a dense reward over budgets."""
     rows = list_schedules(material)
     if not rows:
         return None
@@ -189,7 +194,9 @@ def _splits(row: ArmSplits) -> Markup:
 
 
 def _error(material: Material, seed: int | None, budgets: tuple[int, ...], l_max: int) -> float | None:
-    """Return the relative error of a weighted sum on the mean frontier; None if the frontier ends before `l_max`.
+    """Return the relative error of the trapezoid sum at some budgets, as an estimate of the area under the mean frontier.
+
+    It is None without a frontier, or if the frontier does not cover 0 to `l_max`.
 
     Args:
         material: results of the run.

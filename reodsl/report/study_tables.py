@@ -35,7 +35,10 @@ class Subset:
 
 
 def balanced_table(material: Material, arms: Sequence[str]) -> Subset:
-    """Compare arms on the questions that all of them solve, in each seed, and return the means over seeds.
+    """Compare arms on the questions that all of them solve in more than half of their samples.
+
+    The questions are chosen in each seed, and the results are averaged over seeds. Arms without an evaluation are left
+    out.
 
     Args:
         material: results of the run.
@@ -97,7 +100,11 @@ Samples = tuple[tuple[tuple[str, str], ...], np.ndarray, np.ndarray]
 
 
 def _samples(arm: str, folder: Path) -> Samples:
-    """Read the verdicts and the tokens of an arm's samples.
+    """Read the verdicts and the tokens of an arm's samples, sorted by benchmark, question and sample.
+
+    Args:
+        arm: name of the arm, for messages.
+        folder: folder of an evaluation.
 
     Raises:
         Problem: E0431 if questions have different numbers of samples, E0981 if the file cannot be read.
@@ -142,7 +149,7 @@ HEADS = {"accuracy": "Acc (%)", "length": "Len", "reg": "REG", "change_pct": "RE
 
 
 def compare_numbers(layout: Table, table: pl.DataFrame) -> pl.DataFrame:
-    """Compare the numbers of a table with the published numbers.
+    """Compare the numbers of a table with the published numbers; without published numbers there are no rows.
 
     Args:
         layout: the study's table. Measures that it does not show are left out.
@@ -181,7 +188,10 @@ Cells = Mapping[tuple[str, str], Mapping[str, Any]]
 
 
 def _find_measured(cells: Cells, arm: str, benchmark: str, measure: str, base: str | None) -> float | None:
-    """Return a measured number as the paper defines it: REG and its change are against the plain frontier.
+    """Return a measured number as the paper defines it.
+
+    REG is against the plain frontier (the best measured accuracy at each budget), if the study has it. The change of REG
+    is computed from this REG, relative to the arm `base`.
 
     Args:
         cells: rows of `tables.main` by arm and benchmark.

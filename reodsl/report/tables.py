@@ -43,7 +43,10 @@ def per_seed(material: Material) -> pl.DataFrame:
 
 
 def _only_seed(material: Material) -> pl.Expr:
-    """Return a column `seed` with the study's single seed; null if the study has no seed or several."""
+    """Return a column `seed` with the only seed of the evaluations; null if no evaluation has a seed or seeds differ.
+
+    A score of a single seed has no rows by seed, so its rows over all seeds get this seed.
+    """
     seeds = material.summary["seed"].drop_nulls().unique()
     return pl.lit(seeds[0] if len(seeds) == 1 else None, pl.Int64).alias("seed")
 
@@ -86,7 +89,11 @@ def _intervals(table: pl.DataFrame, material: Material) -> pl.DataFrame:
 
 
 def _changes(table: pl.DataFrame, material: Material) -> pl.DataFrame:
-    """Return the table with the changes of accuracy and length from the baseline; null for the baseline itself."""
+    """Return the table with the changes of accuracy and length from the baseline; null for the baseline itself.
+
+    The change of accuracy is added if the score does not have it, and `length_pct` always. All other columns of
+    differences also become null for the baseline. Without a baseline in the table, it is returned unchanged.
+    """
     score = material.study.score
     baseline = score.relative_to if score is not None else None
     if baseline is None or baseline not in set(table["arm"]):
@@ -131,7 +138,7 @@ def _percent(measure: str) -> pl.Expr:
 
 
 def _sort_rows(frame: pl.DataFrame, material: Material, *columns: str) -> pl.DataFrame:
-    """Return the rows of known arms, sorted by arm as in the study, then by benchmark with `mean` last.
+    """Return the rows of evaluated arms, sorted by arm as in the study, then by benchmark with `mean` last.
 
     Args:
         frame: rows with the columns `arm` and `benchmark`.

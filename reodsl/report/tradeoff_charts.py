@@ -21,10 +21,10 @@ def scatter(
     measure: str = "accuracy",
     lines: Sequence[str] | None = None,
 ) -> Json:
-    """Return a chart of accuracy, `reg` or a measure over response length, a point for each arm.
+    """Return a chart of accuracy, `reg` or a measure over response length, with a point for each arm.
 
-    Points are green if the arm's REG is small. Bars are the intervals of the score, or one standard deviation over
-    seeds without a score.
+    With a score, the colour of a point is the arm's REG, from green (small) to red, and bars are intervals. Without a
+    score, points have the arms' colours, and bars are one standard deviation over seeds.
 
     Args:
         material: results of the run.
@@ -157,8 +157,8 @@ def _describe(rows: pl.DataFrame, measure: str) -> str:
 def _add_ends(rows: pl.DataFrame, measures: Sequence[str]) -> pl.DataFrame:
     """Return the rows with columns for the ends of bars: `<measure>_low` and `<measure>_high`.
 
-    An end comes from the interval if it is known, else it is one standard deviation from the value, else the value
-    itself.
+    They are the ends of the interval if it is known, else one standard deviation over seeds below and above the value,
+    else the value.
 
     Args:
         rows: rows of `tables.main`.

@@ -54,8 +54,9 @@ def trained_amounts(material: Material) -> pl.DataFrame:
 def unequal_arms(material: Material) -> list[str]:
     """Return the arms that trained for another amount than the arm that they are compared with.
 
-    Arms that train by RL alone are compared with the study's baseline if both have the same start, else with the
-    first arm of their start. Amounts are steps, summed learning rate and questions.
+    Only arms whose stages are all RL are considered. Of the arms that start from one checkpoint, all are compared with
+    the study's baseline if it is among them, else with the first. Amounts differ if the steps, the summed learning rate
+    or the questions differ by more than `CLOSE_SHARE`.
     """
     rows = {row["arm"]: row for row in trained_amounts(material).to_dicts()}
     score = material.study.score
@@ -147,5 +148,5 @@ def data_section(material: Material) -> list[Child]:
 
 
 def _count_questions(stage: Stage) -> int | None:
-    """Return the questions of a step of RL; None if the stage trains by another method."""
+    """Return the number of questions in a step of RL; None if the stage trains by another method."""
     return stage.method.batch.prompts if isinstance(stage.method, Ppo) else None

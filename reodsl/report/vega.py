@@ -127,10 +127,10 @@ def chart(
     off: Sequence[str] = (),
     cross: Cross | None = None,
 ) -> Json:
-    """Return a chart that contains its data.
+    """Return a Vega-Lite chart of some layers that contains its data.
 
-    With `switches` it has two parameters: `focus`, the arm that is pointed at (empty for all), and `off`, the arms
-    that are switched off.
+    With `switches` it has two parameters, which the page's script sets: `focus`, the arm that the user points at (empty
+    for no arm), and `off`, the arms that the user switched off.
 
     Args:
         rows: data of the layers.
@@ -183,7 +183,7 @@ def dash(material: Material, arms: Sequence[str]) -> Json:
 
 
 def faded(to: float) -> Json:
-    """Return an encoding of opacity: 1 for the arm in focus, or for all arms without a focus, else `to`.
+    """Return an encoding of opacity that fades all arms but the arm in focus; without a focus no arm is faded.
 
     Args:
         to: opacity of arms that are not in focus, 0 to 1.

@@ -51,9 +51,10 @@ def read_sentences(folder: Path) -> tuple[str, ...]:
 
 
 def _lead(verdict: StudyVerdict) -> str:
-    """Return the headline: who leads, by how much its REG is below the baseline's, and whether leaders can be ranked.
+    """Return the headline: which arms lead, how far their REG is below the baseline's, and whether they can be ranked.
 
-    The words "significantly" and "leads" follow the corrected comparisons, not the intervals.
+    A leader is an arm that no arm beats significantly, so there may be several. What is significant follows the
+    comparisons that are corrected for the study, not the intervals.
     """
     base, leaders = verdict.baseline, verdict.leaders
     by_arm = {pair.one: pair for pair in verdict.against_baseline}
@@ -94,6 +95,9 @@ def _sentence(words: str) -> str:
 
 def _ranking(verdict: StudyVerdict, *, named: bool = False) -> str:
     """Return a clause that says that several leaders are tied or cannot be ranked.
+
+    Two leaders are tied if the interval of their difference contains 0. If it excludes 0 but the difference is not
+    significant after correction, and with more than two leaders, the clause says that they cannot be ranked.
 
     Args:
         verdict: verdict with two or more leaders.
@@ -151,7 +155,10 @@ def _equivalent(verdict: StudyVerdict) -> list[str]:
 
 
 def _overlap(verdict: StudyVerdict) -> list[str]:
-    """Return a sentence on the share of leaders' responses with equal texts, if the share is at least `ALIKE_SHARE`."""
+    """Return a sentence on pairs of leaders whose responses often have equal texts; no sentence without such a pair.
+
+    In such a pair the share of responses with equal texts is at least `ALIKE_SHARE`.
+    """
     shares = sorted(
         pair.common.same / pair.common.compared
         for pair in verdict.tied

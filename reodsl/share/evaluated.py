@@ -81,7 +81,9 @@ class ExportMaterial:
 
 
 def gather(store: Store, record: RunRecord, arms: Sequence[str] = ()) -> ExportMaterial:
-    """Return the finished results of a run, with the evaluations of some arms.
+    """Return the material of a run's report, and its finished evaluations of some arms.
+
+    Evaluations that are not finished are left out with a warning.
 
     Args:
         store: store of the results.
@@ -190,12 +192,12 @@ def curve(material: Material, evaluation: FinishedEvaluation, benchmark: str) ->
 
 
 def score(material: Material, evaluation: FinishedEvaluation, benchmark: str) -> dict[str, Any]:
-    """Return the row of the study's score for an evaluation, in tokens: `reg`, `difference` and so on.
+    """Return the numbers of the study's score for an evaluation, in tokens: `reg`, `difference` and so on.
 
-    The row is that of the evaluation's seed if the score has rows by seed, else the mean over seeds.
+    They are those of the evaluation's seed if the score has rows by seed, else those over all seeds.
 
     Returns:
-        Finite numbers by column; empty without a score.
+        Finite numbers by column; empty if the study has no score, or no row of this arm and benchmark.
     """
     scores = material.scores
     if not scores.height:
@@ -213,9 +215,10 @@ _STOPS = {"stop": "stop", "length": "max_tokens"}
 
 
 def file_name(material: Material, evaluation: FinishedEvaluation, benchmark: str) -> str:
-    """Return the name of a log, such as `2026-01-01T12-00-00+00-00_easy_STUDY-ARM-KEY.json`.
+    """Return the name of a log, such as `2026-01-01T12-00-00+00-00_easy-reo-exp.s1_0123456789ab.json`.
 
-    inspect sorts logs by the time at the beginning of their names.
+    It has the time at which the evaluation started, the benchmark, the arm with its seed, and the result's key. The
+    program inspect sorts logs by the time. Other characters than ASCII letters, digits, `-` and `.` become dashes.
     """
     stamp = evaluation.began.isoformat(timespec="seconds").replace(":", "-")
     plain = "".join(
@@ -225,7 +228,7 @@ def file_name(material: Material, evaluation: FinishedEvaluation, benchmark: str
 
 
 def log(material: Material, evaluation: FinishedEvaluation, benchmark: str) -> Iterator[str]:
-    """Yield the text of an evaluation's log on a benchmark, a response at a time.
+    """Yield the text of an evaluation's log on a benchmark as JSON, in pieces: a head, a response each, and an end.
 
     Args:
         material: material of the report.
@@ -379,7 +382,7 @@ def _list_samples(
 
 
 def _usage(tokens: int) -> dict[str, int]:
-    """Return the usage of tokens by responses; tokens of prompts are not counted."""
+    """Return a log's entry for the tokens of responses; tokens of prompts are written as 0, since none are stored."""
     return {"input_tokens": 0, "output_tokens": tokens, "total_tokens": tokens}
 
 

@@ -73,13 +73,16 @@ class HubRepo:
         return snapshot is not None and (self.kind == "datasets" or any(snapshot.glob(mark)))
 
     def follows_branch(self, folder: Path) -> Path | None:
-        """Return the cached copy of a branch, for which the hub may have a newer commit.
+        """Return the folder of the cached copy if the repository is named by a branch or tag, else None.
+
+        The hub may have a newer commit of a branch than the cache.
 
         Args:
             folder: folder of the spec.
 
         Returns:
-            Folder of the copy; None for a fixed commit, or without a copy.
+            Folder in the hub's cache; None if the spec names a commit, if nothing is cached, or for a data set with a
+            local copy.
         """
         if _COMMIT.fullmatch(self.revision or "") or self.is_copied(folder):
             return None
@@ -96,7 +99,10 @@ class Download:
 
 
 def list_repositories(spec: Spec) -> tuple[HubRepo, ...]:
-    """Return the hub repositories that a spec names, each once; for a served model, its tokenizer's repository."""
+    """Return the hub repositories that a spec names, each once: models, tokenizers of served models, and data sets.
+
+    A served model has no repository of weights here, so only its tokenizer's is listed.
+    """
     sources = [model.source for model in values_of(spec.study, Model)]
     repositories = [
         HubRepo("models", source.repo, source.revision) for source in sources if isinstance(source, Hub)
@@ -130,9 +136,10 @@ def look_up(repository: HubRepo) -> Download:
 
 
 def fetch(offer: Download) -> Path:
-    """Download the files that runs read, and return their folder.
+    """Download the files that runs read, and return their folder in the hub's cache.
 
-    An interrupted download leaves its files in the cache, where the next one resumes.
+    The branch's name points to the commit only after all files are complete. An interrupted download leaves its files
+    in the cache, where the next download resumes.
 
     Args:
         offer: the commit, from `look_up`.
@@ -168,7 +175,10 @@ def _api() -> huggingface_hub.HfApi:
 
 @contextmanager
 def _report_failures(repository: HubRepo) -> Iterator[None]:
-    """Report failures of the hub, the network or the disk in a `with` block as E0850."""
+    """Report failures of the hub, the network or the disk in a `with` block as E0850.
+
+    An answer that is not of the hub's form, such as one without a commit, is also E0850.
+    """
     try:
         yield
     except HfHubHTTPError as refused:
