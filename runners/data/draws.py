@@ -23,7 +23,7 @@ _FORCED_KEY = 0x666F7263
 
 
 def derive(seed: int, *keys: int) -> int:
-    """Return the 64-bit seed that a seed and integer keys determine; different keys give unrelated seeds."""
+    """Return a 64-bit seed that is computed from a seed and integer keys. Different keys give unrelated seeds."""
     state = np.array([seed & _MASK], dtype=np.uint64)
     for key in keys:
         state = _child(state, np.array([key & _MASK], dtype=np.uint64))
@@ -60,7 +60,7 @@ def hash_seeds(seeds: NDArray[np.uint64]) -> NDArray[np.uint64]:
 
 
 def skip_uniforms(start: NDArray[np.uint64], counts: NDArray[np.uint64]) -> NDArray[np.uint64]:
-    """Return the states of streams after the first numbers of each.
+    """Return the states of random streams after the first numbers of each stream are skipped.
 
     Args:
         start: The starting states, [streams].
@@ -75,8 +75,8 @@ def skip_uniforms(start: NDArray[np.uint64], counts: NDArray[np.uint64]) -> NDAr
 def uniforms(start: NDArray[np.uint64], counter: int) -> NDArray[np.float64]:
     """Return the uniform random number at index `counter` of each stream.
 
-    The numbers are the odd multiples of 2^-49. The largest is 1 - 2^-49, so that a number times a total stays below the
-    total in double precision.
+    The numbers are odd multiples of 2^-49, so 0 and 1 never occur. The largest is 1 - 2^-49: in double precision, this
+    number times a total is still below the total.
 
     Args:
         start: The starting states from `hash_seeds`, [streams].
@@ -142,17 +142,18 @@ def batch_indices(seed: int, step: int, batch: int, count: int) -> list[int]:
 
 
 def exit_places(split: Exits, tokens: Sequence[int], seed: int) -> tuple[int, ...]:
-    """Return random token positions of a response at which its reward is evaluated, and the response's end.
+    """Return random positions, in tokens, at which the reward of a response is evaluated, and the response's end.
 
-    The seed and the response's tokens determine the positions.
+    The positions depend only on the seed and the response's tokens. They divide the response into sections.
 
     Args:
-        split: The number `n` of positions, and their upper limit `l_max`.
+        split: The settings of the division: the number `n` of random positions, and the limit `l_max` of all positions.
         tokens: The response.
         seed: The seed of the run.
 
     Returns:
-        At most `n` rising positions between 1 and the length - 1, then the length, all limited to `l_max`.
+        At most `n` rising positions from 1 to the length - 1, then the length. Positions above `l_max` become `l_max`,
+        so the last positions may be equal.
     """
     digest = hashlib.sha256(np.asarray(tokens, dtype=np.int64).tobytes()).digest()
     seed = derive_seed(seed, "exits", int.from_bytes(digest[:8], "big"))
@@ -182,13 +183,13 @@ HELD_OUT_ONE_IN = 5
 
 
 def split_of(bare: str) -> Split:
-    """Return the split of a question, `train` or `held_out`, by a hash of its bare form.
+    """Return the dataset split of a question, `train` or `held_out`, by a hash of the question.
 
     About a fifth of all questions is held out. Spaces, case and the form of Unicode characters do not change the hash.
 
     Args:
-        bare: The question without its wording, such as `5 -6 +3 mod 10`, as its source defines it: a question is in the
-            same split in all wordings.
+        bare: The question without the words around it, such as `5 -6 +3 mod 10`. All wordings of a question then have
+            the same hash, and are in the same split.
     """
     digest = hashlib.sha256(b"split:" + normal_question(bare).encode()).digest()
     return "held_out" if int.from_bytes(digest[:8], "big") % HELD_OUT_ONE_IN == 0 else "train"
@@ -214,7 +215,7 @@ class Stream:
         return self._ready.pop()
 
     def below(self, bound: int) -> int:
-        """Return a random integer from 0 to `bound` - 1; the bias of 64 bits modulo a small bound is negligible."""
+        """Return a random integer from 0 to `bound` - 1: 64 random bits modulo `bound`, whose bias is negligible."""
         return self._draw() % bound
 
     def uniform(self) -> float:
@@ -222,5 +223,8 @@ class Stream:
         return float((self._draw() >> 11) * 2.0**-53)
 
     def chance(self, probability: float) -> bool:
-        """Return True with a probability from 0 to 1; a random number is used even for 0 and 1."""
+        """Return True with the given probability, else False.
+
+        Each call uses one random number, also for the probabilities 0 and 1.
+        """
         return self.uniform() < probability

@@ -45,7 +45,9 @@ LARGEST_FIELD = 2**24
 
 
 def read_questions(path: Path, columns: Columns) -> pl.DataFrame:
-    """Read the questions table of a file; `require_filled` and `settle_duplicates` check its rows later.
+    """Read the questions table of a file.
+
+    Empty rows and duplicates are not checked here, but by `require_filled` and `settle_duplicates`.
 
     Args:
         path: A Parquet, CSV, JSON or JSONL file.
@@ -83,9 +85,10 @@ def read_questions(path: Path, columns: Columns) -> pl.DataFrame:
 
 
 def require_head(path: Path, columns: Columns) -> None:
-    """Check the columns of a file without reading its rows, if its format lists columns at the beginning.
+    """Check the columns of a Parquet or CSV file without reading its rows.
 
-    JSON files are not checked, because every row has its own names.
+    JSON files are not checked, because each row has its own names. A file that cannot be read passes: reading it
+    reports the error.
 
     Raises:
         Problem: E0701 for missing columns, E0706 for broken CSV.
@@ -123,7 +126,7 @@ def read_head(path: Path, rows: int) -> list[tuple[str, Any]]:
 
 
 def count_rows(path: Path, columns: Columns) -> int:
-    """Return the number of rows of a file, without parsing the rows of Parquet and JSONL files.
+    """Return the number of rows of a file. Rows of CSV and JSON files are parsed for this, others are only counted.
 
     Raises:
         Problem: E0706 for a file that cannot be read, E0701 for a missing column.
@@ -185,10 +188,13 @@ def file_problem(path: Path) -> Diagnostic | None:
 
 
 def _read_parquet(path: Path, columns: Columns) -> pl.DataFrame:
-    """Read the mapped columns of a Parquet file, after checking the number of rows and the bytes of text.
+    """Read the columns of a Parquet file that `columns` names.
+
+    A column with records or lists is read row by row (`from_records`), others directly. The number of rows is checked
+    before the columns are read, and the bytes of their text after.
 
     Raises:
-        Problem: E0701 for missing columns, E0706 for a file that is too large.
+        Problem: E0701 for missing columns, E0706 for a file with too many rows or too much text.
     """
     scan = pl.scan_parquet(path, glob=False)
     schema = scan.collect_schema()
@@ -230,7 +236,7 @@ def _too_large(path: Path, size: str, bound: str) -> Problem:
 
 
 def _read_csv(path: Path, columns: Columns) -> pl.DataFrame:
-    """Read the mapped columns of a CSV file as text.
+    """Read the columns of a CSV file that `columns` names, as text.
 
     Raises:
         Problem: E0701 for missing columns, E0706 for a repeated column or a row with a wrong number of fields.
@@ -309,7 +315,7 @@ def read_hub(source: HubData, folder: Path) -> pl.DataFrame:
 
 
 def hub_problem(source: HubData, folder: Path) -> Diagnostic | None:
-    """Return E0850 if a data set has no copy on this machine and cannot be downloaded; else None."""
+    """Return E0850 if a data set cannot be read: this machine has no copy of it, and cannot download it; else None."""
     if local_files(source, folder) or (importlib.util.find_spec("datasets") is not None and not _offline()):
         return None
     return _missing(
@@ -318,19 +324,20 @@ def hub_problem(source: HubData, folder: Path) -> Diagnostic | None:
 
 
 def local_files(source: HubData, folder: Path) -> list[Path]:
-    """Return the files of a data set's split on this machine, sorted by path; empty if there are none.
+    """Return the files of a dataset split on this machine, sorted by path; empty if there are none.
 
-    They are in `data/OWNER/NAME` of the spec's folder, or else in the hub's cache.
+    `data/OWNER/NAME` in the spec's folder is searched first. The hub's cache is searched if there are no files.
     """
     copies = (local_copy(source.repo, folder), hub_snapshot("datasets", source.repo, source.revision))
     return next(filter(None, (_split_files(copy, source) for copy in copies if copy is not None)), [])
 
 
 def _split_files(copy: Path, source: HubData) -> list[Path]:
-    """Return the files of a split in a copy of a data set, by the naming rules of hubs.
+    """Return the files of a dataset split in a copy of a data set, by the naming rules of hubs; may be empty.
 
-    A file of the split `test` is `test.jsonl`, `test-0.parquet` or `test/0.parquet`, in the copy, in its folder `data`, or
-    in the folder of the configuration `source.name`. If no file name contains a split's name, all files are `train`.
+    Files of the split `test` are named `test.jsonl`, `test-0.parquet` or `test/0.parquet`. They are in the copy or in
+    its folder `data`; with a configuration `source.name`, in the folder of this name. For the split `train`, all files
+    of a folder count if the name of none contains the name of a split.
     """
     roots = [copy / source.name, copy / "data" / source.name] if source.name else [copy, copy / "data"]
     for root in roots:

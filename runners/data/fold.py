@@ -1,6 +1,6 @@
 """Generated questions of a fold task: a start value and operations applied left to right, modulo a number.
 
-Question n is drawn from the random stream (seed, n), so the first rows do not depend on the number of questions.
+Question n is generated from the random stream (seed, n). The first rows thus do not depend on the number of questions.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ class Chain:
 
 
 def chain_of_expression(text: str) -> Chain | None:
-    """Return the chain of an expression such as `12 + 7 - -3`, with numbers as labels; None for another text."""
+    """Return the chain of an expression such as `12 + 7 - -3`, with steps labelled 1, 2, …; None for another text."""
     if not _EXPRESSION.fullmatch(text):
         return None
     start, *rest = text.split(" ")
@@ -137,7 +137,10 @@ def chain_of(task: FoldTask, fold: Fold) -> Chain:
 
 
 def bare_question(task: FoldTask, fold: Fold) -> str:
-    """Return a question as numbers without the task's words, such as `5 -6 +3 mod 10`."""
+    """Return a question as numbers without the task's words, such as `5 -6 +3 mod 10`.
+
+    The bare question decides the dataset split: it is the same in all wordings.
+    """
     steps = " ".join(f"{amount(task.operations[op]):+d}" for op in fold.operations)
     return f"{fold.start} {steps} mod {task.modulus}"
 
@@ -146,7 +149,7 @@ def check_task(task: FoldTask) -> None:
     """Check that the words, lengths and templates of a fold task fit together.
 
     Raises:
-        Problem: E0720 for the first contradiction.
+        Problem: E0720 for the first fault, with a remedy.
     """
     shortest, longest = task.length
     values, labels = len(task.values), len(task.labels)
@@ -198,7 +201,10 @@ def distinct_questions(task: FoldTask) -> int:
 def generate_questions(
     task: FoldTask, count: int, seed: int, *, split: Split = "train", exclude: Collection[str] = ()
 ) -> pl.DataFrame:
-    """Return different random questions of a split.
+    """Return different random questions of a dataset split.
+
+    Random questions are generated until enough are in the split and not repeated. After about `_DRAWS_PER_QUESTION`
+    attempts for each question, the task counts as too small.
 
     Args:
         task: The task.

@@ -46,9 +46,10 @@ _DRAWS_PER_QUESTION = 40
 
 
 def read_own(source: TaskData, task: Python, folder: Path, resources: Resources) -> pl.DataFrame:
-    """Return different questions of a split that a Python function of the user generates.
+    """Return different questions of a dataset split that a Python function of the user generates.
 
-    The function generates question n from (seed, n), so the first rows do not depend on the number of questions.
+    The function generates question n from (seed, n). It is called for whole batches of numbers, so the first rows do
+    not depend on the number of questions.
 
     Args:
         source: The number of questions, the seed and the split.
@@ -60,7 +61,8 @@ def read_own(source: TaskData, task: Python, folder: Path, resources: Resources)
         A table with the text columns id, question and answer, and meta and trace if a question has them.
 
     Raises:
-        Problem: E0711 if too many generated questions repeat or are in the other split, else as the function's process.
+        Problem: E0711 if too many generated questions repeat or are in the other split; E0741 to E0746 if the function
+            cannot run.
     """
     function = open_function(task, "task", folder, resources)
     rows: list[dict[str, str | None]] = []
@@ -105,6 +107,8 @@ def read_own(source: TaskData, task: Python, folder: Path, resources: Resources)
 def strip_marks(question: str, marks: Sequence[Marks]) -> str:
     """Return a question without the texts of `marks` at its beginning and end, and without white space there.
 
+    Without marks, the question is returned unchanged.
+
     Args:
         question: The question.
         marks: Pairs of a text before and a text after the question, which are removed in this order.
@@ -137,7 +141,9 @@ def without_marks(table: pl.DataFrame, marks: Sequence[Marks]) -> pl.DataFrame:
 
 
 def unused_marks(questions: Sequence[str], marks: Sequence[Marks], where: str) -> Iterator[Diagnostic]:
-    """Yield W0715 for each mark that no question has when the marks before it are removed.
+    """Yield W0715 for each mark that no question has.
+
+    A mark is looked for after the marks before it in `marks` have been removed.
 
     Args:
         questions: The questions with their marks.
@@ -168,7 +174,7 @@ CHECKED_BYTES = 64 * 2**20
 def load_data(data: Data, folder: Path) -> pl.DataFrame:
     """Load the questions of all sources of a data declaration, in order.
 
-    Questions that are generated with worked solutions may repeat.
+    Questions do not repeat, except if they are generated with worked solutions.
 
     Args:
         data: The declaration.
@@ -185,7 +191,10 @@ def load_data(data: Data, folder: Path) -> pl.DataFrame:
 
 
 def read_sources(data: Data, folder: Path, resources: Resources = LOCAL_RESOURCES) -> list[pl.DataFrame]:
-    """Return the questions table of each source, with stripped questions, read references and no empty rows.
+    """Return the questions table of each source, after its questions and references are prepared and checked.
+
+    The marks of `strip` are removed from questions. References of files that are worked solutions are replaced by their
+    answers. Rows must have a question and, unless the source scores answers itself, a reference.
 
     Args:
         data: The declaration.
@@ -212,6 +221,8 @@ def read_sources(data: Data, folder: Path, resources: Resources = LOCAL_RESOURCE
 
 def join_sources(data: Data, read: Sequence[pl.DataFrame]) -> pl.DataFrame:
     """Return the rows of all sources' tables in order, without duplicates.
+
+    If all sources are generated with worked solutions, rows may repeat, and are only joined.
 
     Args:
         data: The declaration.
@@ -272,9 +283,9 @@ def read_source(source: DataSource, folder: Path, resources: Resources = LOCAL_R
 
 
 def source_problems(data: Data, folder: Path) -> list[Diagnostic]:
-    """Return the problems of files, hub copies and packages that this machine lacks for a declaration.
+    """Return the problems of a declaration's sources that this machine lacks: files, copies of hub data sets, packages.
 
-    Nothing is read; `folder` is the folder that paths are relative to.
+    The contents of files are not read. `folder` is the folder that paths are relative to.
     """
     problems = []
     for source in data.sources:
@@ -290,9 +301,10 @@ def source_problems(data: Data, folder: Path) -> list[Diagnostic]:
 def file_problems(data: Data, folder: Path) -> list[Diagnostic]:
     """Return the faults in the contents of a declaration's files and local copies of hub data sets.
 
-    They are the problems that `load_data` would raise, found in about a second: of a source with more than `CHECKED_BYTES`
-    bytes only missing columns are found, if its format has a header. Without a fault, the result has warnings (W0715) of
-    marks in `strip` that no question has.
+    They are the problems that `load_data` would raise, found in about a second. A source with more than `CHECKED_BYTES`
+    bytes is not read: only its columns are checked (`require_head`). If there is no fault, and all sources have been
+    read, the result has warnings (W0715) of marks in `strip` that no question has. Other sources than files are not
+    checked.
 
     Args:
         data: The declaration.
@@ -330,8 +342,8 @@ def at_hand(data: Data, folder: Path) -> bool:
 def count_questions(data: Data, folder: Path) -> int | None:
     """Return the number of rows of a declaration's files and local copies of hub data sets.
 
-    None if a source has no files on this machine or a file cannot be read. `folder` is the folder that paths are relative
-    to.
+    Duplicates and empty rows are counted too. The result is None if any source has no files on this machine (also if it
+    is generated), or if a file cannot be read. `folder` is the folder that paths are relative to.
     """
     stored = [source for source in data.sources if isinstance(source, (File, HubData))]
     files = [(path, source.columns) for source in stored for path in _files(source, folder)]

@@ -52,7 +52,11 @@ def package_problem(source: PackageData) -> Diagnostic | None:
 def read_package(source: PackageData) -> pl.DataFrame:
     """Return questions that a task of a package generates.
 
-    Questions of a split (`train`, `held_out`) are all different, unless they have worked solutions.
+    In the splits `train` and `held_out` all questions are different, except if they have worked solutions. The split
+    `all` has the questions as the package generates them, with repetitions.
+
+    The package's scorer must accept the package's own answer after the question was stored as JSON. If it does not
+    accept the plain JSON of the entry, the entry is stored packed (`pack`), with its Python types.
 
     Args:
         source: The package, the task with its options, the number of questions, the seed and the split.
@@ -135,10 +139,11 @@ def _entries(dataset: Any, source: PackageData, most: int) -> Iterator[dict[str,
 
 
 def bare_question(entry: dict[str, Any]) -> str:
-    """Return the arithmetic expression of an entry's question without spaces, or the full question if it is not only that.
+    """Return the arithmetic expression in an entry's question without spaces, or else the full question.
 
-    `Calculate 5 - 3.` and `What is 5 - 3?` both give `5-3`, so they are in the same split. If the question has other
-    digits than the expression's, or does not contain the expression (which may be the answer), the full question counts.
+    `Calculate 5 - 3.` and `What is 5 - 3?` both give `5-3`, and are in the same dataset split. The full question is
+    returned if the entry has no arithmetic expression, if the question does not contain it (it may be the answer), or
+    if the question has further digits.
     """
     question = str(entry["question"])
     metadata = entry.get("metadata")
@@ -153,7 +158,8 @@ def _options(source: PackageData) -> dict[str, Any]:
     """Return the options of a package's task by name.
 
     Raises:
-        ValueError: A text is not `name=value` with a value in JSON, or sets the size or the seed, which the spec sets.
+        ValueError: A text is not `name=value` with a value in JSON or a word, or sets the size or the seed, which the
+            spec sets.
     """
     options = {}
     for text in source.options:
@@ -175,7 +181,9 @@ def _refuse_constant(name: str) -> None:
 
 
 def _traces(source: PackageData, entries: list[dict[str, Any]]) -> list[str]:
-    """Return a worked solution for each entry, by the expression of sums and differences in its metadata.
+    """Return a worked solution for each entry, written from the expression in the entry's metadata.
+
+    The expression has to be a chain of sums and differences, such as `5 - 3 + 2`, whose value is the entry's answer.
 
     Raises:
         Problem: E0709 if an entry has no such expression, E0720 for settings of solutions that do not fit together.

@@ -39,9 +39,10 @@ _MARKS = (After(marker="####"), LastBox())
 def solutions_read(table: pl.DataFrame, data: Data) -> pl.DataFrame:
     """Return a questions table in which references that are worked solutions are replaced by their answers.
 
-    The answer is read after the last marker of the declaration (`after(…)`), after the last `####` as in GSM8K, or from the
-    last box as in MATH, in this order. A reference without a marker, or of nothing but a box, stays unchanged. So do all
-    references if the verifier is neither `math` nor `exact`.
+    The answer is read after a marker of the declaration (`after(…)`), after `####` as in GSM8K, or from a box as in
+    MATH. These are tried in this order, and the last marker or box in the text counts. A reference without a marker or
+    box stays unchanged, and so does a reference that is only a box. With other verifiers than `math` and `exact` all
+    references stay unchanged.
 
     Args:
         table: The questions table of a source.
@@ -75,7 +76,8 @@ def require_read(
 ) -> None:
     """Check that at least one reference of a table can be read as an answer, if the verifier is `math`.
 
-    A sentence does not count as an answer, because only a response with the same words would be right.
+    A table without references passes. A sentence does not count as an answer, because only a response with the same
+    words would be right. The first `HEAD_ROWS` references are checked first, because one readable reference is enough.
 
     Args:
         table: The questions table of a source.
@@ -112,7 +114,10 @@ def _unread(references: Sequence[str]) -> list[bool]:
 
 
 def _is_sentence(text: str) -> bool:
-    """Return whether a text has three words and the number of words and numbers that makes a sentence."""
+    """Return whether a text is a sentence: it has at least three words, and enough words and numbers together.
+
+    Enough are `SENTENCE` with a full stop at the end, `LONG_SENTENCE` without.
+    """
     words = _WORDS.findall(text)
     has_full_stop = text.rstrip().endswith((".", "!", "。"))
     return len(words) >= (SENTENCE if has_full_stop else LONG_SENTENCE) and sum(map(str.isalpha, words)) > 2
@@ -121,8 +126,9 @@ def _is_sentence(text: str) -> bool:
 def _advice(table: pl.DataFrame, data: Data, columns: Columns, files: Sequence[Path]) -> str:
     """Return advice for a table whose references cannot be read: a common marker, or another column.
 
-    A marker or column is advised if it makes most references of the table's head readable. All candidates are checked at
-    once, because math-verify takes a second to start.
+    A marker or column is advised if it makes at least half of the table's first references readable. Markers come
+    before columns, and among columns those with a likely name come first. All candidates are checked at once, because
+    math-verify takes a second to start.
 
     Args:
         table: The questions table of a source.
@@ -165,9 +171,9 @@ def _advice(table: pl.DataFrame, data: Data, columns: Columns, files: Sequence[P
 
 
 def _other_columns(data: Data, columns: Columns, files: Sequence[Path]) -> Iterator[tuple[str, list[str]]]:
-    """Yield the names of a file's text columns and fields that have no role yet, with their texts read as references.
+    """Yield the names of a file's columns and fields that `columns` does not name, with their texts read as references.
 
-    Only the first file and its first rows are read.
+    Columns that are not text are left out. Only the first rows of the first file are read.
 
     Args:
         data: The declaration of the data, for its readers of answers.
@@ -192,7 +198,7 @@ def doubtful_references(tables: Sequence[tuple[str, pl.DataFrame]], data: Data) 
 
     Returns:
         The number of `rows` with a reference, and under `unread` the `count` of unreadable references and the `first` of
-        them; None if there is none, or for another verifier.
+        them, at most `LISTED_ROWS`. None if all references can be read, or if the verifier is not `math`.
     """
     if data.verifier != "math":
         return None

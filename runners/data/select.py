@@ -17,7 +17,7 @@ from reodsl.ir.reward import Choice, Pick, ResponseGroup, RewardedResponse, Sele
 from runners.rewards.interpret import measure
 
 ROLES = ("trace", "preferred", "rejected")
-"""The roles that a pick chooses, in this order."""
+"""The roles of responses that a pick chooses, in this order: a worked solution, or the two responses of a pair."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +45,10 @@ def choose(selection: Selection, group: ResponseGroup) -> list[tuple[PickedRespo
 
 
 def keeps(selection: Selection, group: ResponseGroup) -> bool:
-    """Return whether the `keep` of a selection is true for a question with these responses; NaN is not true."""
+    """Return whether a selection keeps a question: its condition `keep` is true for the question's responses.
+
+    The result is False if the selection has no `keep`, or if its value is 0 or NaN.
+    """
     if selection.keep is None:
         return False
     value = measure(_describe(selection), selection.keep, group, {}, _numbers(selection, group))
@@ -69,8 +72,8 @@ def drop_lowest(margins: list[float], drop: float) -> list[int]:
     """Return the indices of the margins that remain, in order, after the lowest margins are dropped.
 
     Args:
-        margins: The margins; NaN counts as lowest, and of equal margins the last is dropped first.
-        drop: The share of margins to drop, from 0 to 1; the number is rounded down: 15% of 7 margins is 1.
+        margins: The margins of picked responses. NaN counts as lowest. Of equal margins the last is dropped first.
+        drop: The share of margins to drop, from 0 to 1. The number of dropped margins is rounded down: 15% of 7 is 1.
     """
     lowest = [(-math.inf if math.isnan(margin) else margin, -i) for i, margin in enumerate(margins)]
     dropped = {-i for _, i in sorted(lowest)[: math.floor(drop * len(margins) + 1e-9)]}
@@ -103,9 +106,10 @@ def _pick_responses(
 def _choose_one(
     asker: str, pick: Pick, group: ResponseGroup, numbers: dict[str, float]
 ) -> dict[str, int] | None:
-    """Return the indices of the responses that a pick takes, by role, before the condition of the pick is checked.
+    """Return the index of a response for each role of a pick, before the condition of the pick is checked.
 
-    None if a role has no response, or if two roles have the same response.
+    Roles are chosen in the order of `ROLES`, and the condition of a role may use the responses of earlier roles. The
+    result is None if a role has no response, or if two roles have the same response.
 
     Args:
         asker: The name of the selection, for messages.
@@ -129,7 +133,7 @@ def _choose_one(
 def _with_margin(
     asker: str, pick: Pick, group: ResponseGroup, roles: dict[str, int], numbers: dict[str, float]
 ) -> PickedResponses | None:
-    """Return a pick's responses with their margin, or None if they do not meet the condition of the pick.
+    """Return the responses that a pick takes, with their margin; None if they do not meet the condition of the pick.
 
     Args:
         asker: The name of the selection, for messages.
@@ -174,9 +178,10 @@ def _find_best(
     responses: dict[str, RewardedResponse],
     numbers: dict[str, float],
 ) -> int | None:
-    """Return the index of the response with the least or greatest key among those that meet the condition of a role.
+    """Return the index of the best response for a role, among the responses that meet the role's condition.
 
-    The first of equal keys counts, and NaN is ignored. None if no response meets the condition.
+    The best response has the least key (`argmin`) or the greatest key (`argmax`). Of equal keys the first counts.
+    Responses whose key is NaN are ignored. The result is None if no response remains.
 
     Args:
         asker: The name of the selection, for messages.
@@ -218,9 +223,13 @@ class QuestionSamples:
 def select(job: Job) -> None:
     """Run a `select` task: pick responses or questions from pools of samples.
 
-    A selection of responses writes a row of `questions.parquet` for everything that its picks take, in the order of the
-    pool: the question, and for each role the response, its prefix, and whether it ended. The share of rows with the lowest
-    margins is dropped. A selection of questions keeps rows of the pool's data unchanged. `select.json` has the counts.
+    A pool is a set of sampled responses to all questions. A selection of questions (`keep`) writes rows of the pool's
+    data unchanged to `questions.parquet`. A selection of responses writes a row for each trace or pair that its picks
+    take, in the order of the pool: the question, and for each role the response, its prefix, and whether it ended. The
+    share `drop` of these rows, those with the lowest margins, is left out.
+
+    `select.json` has the counts: `questions`, `picked` rows, `lost` questions of which nothing is picked, and
+    `lost_by_pick`, for each pick the questions of which it takes nothing.
 
     Raises:
         Problem: E0316 if nothing is picked, E0513 if a pool lacks responses.
@@ -301,7 +310,7 @@ def _write(job: Job, table: pl.DataFrame, facts: dict[str, Any]) -> None:
 
 
 def _nothing(job: Job, questions: int) -> Problem:
-    """Return E0316 for a selection that picks nothing from its pools with this number of questions."""
+    """Return E0316, the error of a selection that picks nothing from pools with `questions` questions."""
     responses = job.task.work["samples"] * len(job.task.work["prefixes"])
     return problem(
         "E0316",

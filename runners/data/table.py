@@ -35,7 +35,7 @@ def question_id(question: str) -> str:
 
 
 def _names_by_role(columns: Columns) -> dict[str, str]:
-    """Return the source's column for each of question, answer, trace and id that a source has."""
+    """Return the source's column for each of `question`, `answer`, `trace` and `id` that `columns` maps to a column."""
     return {
         role: name
         for role in ("question", "answer", "trace", "id")
@@ -127,7 +127,7 @@ def questions_table(frame: pl.DataFrame, columns: Columns, where: str) -> pl.Dat
 
 
 def join_answers(answers: Iterable[str | None]) -> str:
-    """Return several right answers, without duplicates and missing answers, as a reference for grading."""
+    """Return several right answers as a single reference, joined by `SEPARATOR`, without duplicates and missing values."""
     return SEPARATOR.join(
         dict.fromkeys(text for text in answers if text is not None and not is_missing(text))
     )
@@ -140,15 +140,18 @@ def add_ids(table: pl.DataFrame) -> pl.DataFrame:
 
 
 def require_filled(table: pl.DataFrame, where: str, scored: bool = False) -> None:
-    """Check that a table has rows, and that no row lacks its question, answer, trace or id.
+    """Check that a table has rows, and that no row has a missing question, answer, trace or id.
+
+    Columns that the table does not have are not checked. Words that programs write for a missing value, such as `nan`,
+    count as missing.
 
     Args:
         table: The questions table of a source.
         where: The source, for messages.
-        scored: True if the source scores answers itself by metadata, so that a question needs no reference answer.
+        scored: True if the source scores answers itself, by the column `meta`: questions then need no reference answer.
 
     Raises:
-        Problem: E0704.
+        Problem: E0704 for a table without rows, or for the first column with missing values.
     """
     if table.height == 0:
         raise problem("E0704", "the data has no questions", where=where, help="name a source that has rows")
@@ -173,8 +176,8 @@ def require_filled(table: pl.DataFrame, where: str, scored: bool = False) -> Non
 def settle_duplicates(table: pl.DataFrame, duplicates: Literal["error", "drop"], where: str) -> pl.DataFrame:
     """Return a table without rows that repeat the question of an earlier row.
 
-    Rows are equal if their questions have the same `question_key`, which ignores the tokens of a chat template, and if
-    their traces are equal, since a question may have several worked solutions.
+    A row repeats an earlier row if both have the same `question_key` and the same trace. The key ignores the tokens of
+    a chat template. The trace counts because a question may have several worked solutions.
 
     Args:
         table: The questions table.
@@ -182,7 +185,7 @@ def settle_duplicates(table: pl.DataFrame, duplicates: Literal["error", "drop"],
         where: The sources, for the message.
 
     Raises:
-        Problem: E0705 for repeated rows, unless they are dropped.
+        Problem: E0705 for repeated rows, if `duplicates` is `error`.
     """
     seen: dict[tuple[str, str], int] = {}
     rows: list[int] = []
@@ -212,7 +215,9 @@ def settle_duplicates(table: pl.DataFrame, duplicates: Literal["error", "drop"],
 
 
 def require_names(table: pl.DataFrame, where: str) -> None:
-    """Check that different questions have different ids, by which seeds, references and scores are found.
+    """Check that different questions have different ids, because seeds, references and scores are found by id.
+
+    Questions are equal if they have the same `question_key`.
 
     Args:
         table: The questions table.
@@ -322,7 +327,7 @@ def _record(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 class _NumberText(str):
-    """A number as the file spells it, so that `1.50` stays `1.50`."""
+    """A number as the file spells it: `1.50` stays `1.50`."""
 
 
 _NOT_SPACE = re.compile(r"\S")
@@ -408,7 +413,10 @@ def from_records(rows: list[tuple[str, Any]], path: Path, columns: Columns) -> p
 
 
 def spell_numbers(value: Any) -> Any:
-    """Return a value of a Parquet file with every number and time in it as a `_NumberText`, as the JSON reader has them."""
+    """Return a value of a Parquet file in which every number and time is a `_NumberText`, as in values of the JSON reader.
+
+    NaN and infinities become None. Texts and truth values stay, also inside lists and records.
+    """
     match value:
         case dict():
             return {name: spell_numbers(item) for name, item in value.items()}
@@ -430,7 +438,10 @@ def field_paths(row: Mapping[str, Any], prefix: str = "") -> Iterator[str]:
 
 
 def _field(row: Mapping[str, Any], name: str) -> Any:
-    """Return the value of a record's field by its name or its path, or None if the record lacks it."""
+    """Return the value of a record's field by its name or its path (`reward_model.ground_truth`).
+
+    A field whose name is the full path comes first. The result is None if the record lacks the field.
+    """
     if name in row:
         return row[name]
     first, dot, rest = name.partition(".")
@@ -459,20 +470,20 @@ def _without_nan(value: Any) -> Any:
 
 
 def _text(value: Any, name: str, path: Path, position: str, columns: Columns) -> str | None:
-    """Return the value of a field as text.
+    """Return the value of a field as text; None for null.
 
-    A list of texts in the answer's column is several right answers. A list of chat messages becomes the text of the
-    question, or of the last message.
+    A list of chat messages becomes the text of the question, in the question's column, or else of the last message.
+    Another list in the answer's column is several right answers. Truth values become `true` and `false`.
 
     Args:
-        value: The value; None gives None.
+        value: The value; numbers are `_NumberText`.
         name: The name of the field.
         path: The file, for messages.
         position: The position of the row, for messages.
         columns: The mapping of columns.
 
     Raises:
-        Problem: E0706 for a value that is not text.
+        Problem: E0706 for a record, another list, or messages that are not text.
     """
     is_list = isinstance(value, list)
     if is_list and value and all(isinstance(message, dict) and "content" in message for message in value):
@@ -503,7 +514,7 @@ def _message(messages: list[Any], name: str, path: Path, position: str, *, is_qu
         name: The name of the field.
         path: The file, for messages of errors.
         position: The position of the row, for messages of errors.
-        is_question: True for the system message and the user's message as a question; False for the last message.
+        is_question: True to return the system message and the user's message; False to return the last message.
 
     Raises:
         Problem: E0706 if a question has other messages than a system message and a user's message.

@@ -28,12 +28,14 @@ _DRAWS_PER_ROW = 200
 def generate_traces(
     task: FoldTask, traces: FoldTraces, count: int, seed: int, *, split: Split = "train"
 ) -> pl.DataFrame:
-    """Return random questions of a split with worked solutions, which may contain mistakes.
+    """Return random questions of a dataset split with worked solutions, which may contain mistakes.
+
+    The worked solution of row n is generated from the random stream (seed, n). Questions may repeat.
 
     Args:
         task: The task.
         traces: The styles and probabilities of worked solutions.
-        count: The number of questions, which may repeat.
+        count: The number of questions.
         seed: The seed of the random numbers.
         split: The split.
 
@@ -97,7 +99,8 @@ def check_traces(traces: FoldTraces) -> None:
 def write_trace(chain: Chain, traces: FoldTraces, stream: Stream) -> tuple[str, dict[str, object]]:
     """Return a worked solution of a chain of operations.
 
-    The solution has several passes through the chain if chance or disagreeing results ask for another.
+    A solution may have several passes through the chain, and the last pass gives the answer. Another pass follows with
+    the probability `another_pass`, or with `until_agree` if the last two results differ, up to `max_passes`.
 
     Args:
         chain: The operations.
@@ -130,8 +133,8 @@ def _write_pass(
 ) -> tuple[str, int, list[str]]:
     """Return the text of a pass through a chain, its final value, and the name of each step's style.
 
-    A step has another style than `main_style` with the probability `restyle`, and adds or subtracts 1 too much with the
-    probability `error`. Later steps go on from the wrong value.
+    A step gets a new random style instead of `main_style` with the probability `restyle`. With the probability `error`
+    its result is 1 too large or too small, and later steps continue from the wrong value.
 
     Args:
         chain: The operations.

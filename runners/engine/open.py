@@ -26,6 +26,8 @@ def open_engine(
 ) -> Engine:
     """Open the rollout engine that `resources` names, with a checkpoint's weights.
 
+    A rehearsal on a cluster (`resources.notes` is set) opens the embedded engine even if `resources` names SGLang.
+
     Args:
         folder: The checkpoint.
         resources: The engine, its number, and its devices.

@@ -125,7 +125,7 @@ class Generation:
         return (*parts, *self.tokens[start:end])
 
     def gaps(self, lead: int = 0) -> list[tuple[int, int]]:
-        """Return where the inserted tokens are in a longer sequence that contains the response.
+        """Return the positions of the inserted tokens in a longer sequence that contains the response.
 
         Args:
             lead: The number of tokens before the response in the longer sequence, e.g. of the prompt.
@@ -140,9 +140,11 @@ class Generation:
         return gaps
 
     def then(self, continuation: Generation) -> Generation:
-        """Return this response followed by its continuation, which ends the joined response.
+        """Return this response joined with its continuation.
 
-        Each token keeps its log-probabilities. The insertions are those of this response, since an engine inserts none.
+        Each token keeps its log-probabilities. `finish` is the continuation's. The insertions are those of this
+        response: a continuation has none, because engines insert nothing. If log-probabilities and sampling
+        log-probabilities are the same array in both parts, they are the same array in the result.
         """
         logprobs = self.logprobs + continuation.logprobs
         shares_array = (
@@ -165,7 +167,10 @@ class Generation:
         return count
 
     def truncate(self, count: int) -> Generation:
-        """Return an unfinished response of the first `count` sampled tokens, or this response if it is not longer."""
+        """Return a response of the first `count` sampled tokens, with `finish` "length"; insertions stay as they are.
+
+        A response with at most `count` sampled tokens is returned unchanged.
+        """
         if len(self.tokens) <= count:
             return self
         logprobs = self.logprobs[:count]
@@ -340,14 +345,16 @@ class Limits:
     vocab: int
 
     def check(self, requests: Sequence[Request], sampling: TokenSampling) -> None:
-        """Check that prompts are not empty, have known tokens, and fit with their responses into the context.
+        """Check that prompts can be answered: they have tokens, all in the vocabulary, and fit into the context.
+
+        A prompt has to fit together with the longest response that its request allows.
 
         Args:
             requests: The prompts, each with an optional limit of tokens.
             sampling: The sampling, with the limit of tokens of a response.
 
         Raises:
-            Problem: E0807, for the first request that does not.
+            Problem: E0807 for the first request that fails the check.
         """
         for request in requests:
             self._check([request], sampling, request.limit(sampling))
@@ -360,7 +367,10 @@ class Limits:
         forcing: Sequence[int],
         sampling: TokenSampling,
     ) -> None:
-        """Check that cuts are not negative, forcing tokens are known, and forced answers fit into the context.
+        """Check that answers can be forced: no cut is negative, the tokens are in the vocabulary, and they fit.
+
+        Prompt, response up to the cut, forcing text and answer have to fit into the context. A cut at or past a
+        response's end has no forced answer, so it needs no such check.
 
         Args:
             requests: The requests of the responses.
@@ -370,7 +380,7 @@ class Limits:
             sampling: The sampling of answers, with their limit of tokens.
 
         Raises:
-            Problem: E0807.
+            Problem: E0807 for the first cut, token or answer that fails the check.
         """
         if min((cut for row in cuts for cut in row), default=0) < 0:
             raise problem(
@@ -414,7 +424,7 @@ class Limits:
             self._check_tokens(request.prompt)
 
     def _check_tokens(self, tokens: Sequence[int]) -> None:
-        """Check that all token ids are in the vocabulary. Raises E0807 for the first that is not."""
+        """Check that all token ids are in the vocabulary, and raise E0807 for the first id outside the vocabulary."""
         if tokens and not (min(tokens) >= 0 and max(tokens) < self.vocab):
             bad = next(token for token in tokens if not 0 <= token < self.vocab)
             raise problem(

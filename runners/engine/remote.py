@@ -50,7 +50,7 @@ class Loop:
         """Run a coroutine on the loop's thread, and return its result.
 
         An exception of `meanwhile`, `check` or `check_cancelled`, or an interruption of this thread, cancels the
-        coroutine. Of a group of exceptions that the coroutine raises, the first is raised.
+        coroutine. If the coroutine raises a group of exceptions, the first of them is raised instead.
 
         Args:
             coroutine: The work.
@@ -81,7 +81,10 @@ class Loop:
 
 
 def _first_leaf(error: BaseException) -> BaseException:
-    """Return the first exception of a group, or of the groups in it; an exception that is no group itself."""
+    """Return the first exception of a group that is not a group itself, also from nested groups.
+
+    An exception that is no group is returned unchanged.
+    """
     while isinstance(error, BaseExceptionGroup):
         error = error.exceptions[0]
     return error
@@ -226,7 +229,11 @@ class Remote:
             return response.status_code, response.headers, bytes(body)
 
     def _refusal(self, status: int, headers: httpx.Headers, body: bytes) -> RefusedReply:
-        """Return the failure that an HTTP status other than 200 means, with a remedy for each kind of status."""
+        """Return the failure for an HTTP status other than 200, with a remedy for this kind of status.
+
+        The failure says whether a retry may help, after which wait (`Retry-After`, in seconds), and whether the request
+        itself may be the reason.
+        """
         says = f"HTTP {status}: {self.shown(_error_message(body))}".rstrip(": ")
         after = headers.get("retry-after", "")
         wait = min(float(after), MAX_WAIT_SECONDS) if after.isascii() and after.isdigit() else 0.0

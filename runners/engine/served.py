@@ -66,7 +66,10 @@ Decode = Callable[[Sequence[int]], str]
 
 @dataclass(frozen=True, slots=True)
 class Continuation:
-    """The tokens that follow a prompt, their `count` by the server, and whether the text ends with them (`is_finished`)."""
+    """The tokens with which a server continues a prompt.
+
+    `count` is their number as the server counts them. `is_finished` is true if the response has ended with them.
+    """
 
     tokens: tuple[int, ...]
     count: int
@@ -74,7 +77,7 @@ class Continuation:
 
 
 class _TakesNoTokens(Exception):
-    """A refusal of the first prompt of token ids."""
+    """The error of a server that refuses the first prompt, which was sent as token ids."""
 
 
 class ServedEngine:
@@ -123,6 +126,9 @@ class ServedEngine:
     ) -> list[Generation]:
         """Return the server's response to each request.
 
+        The numbers of tokens by the server's count and in its replies are compared over all responses. They differ if
+        texts lack their control tokens, or if the tokenizer belongs to another model.
+
         Args:
             requests: The prompts with their seeds.
             sampling: How tokens are sampled.
@@ -139,7 +145,7 @@ class ServedEngine:
             self._require_alike(request.prompt, "a question", ", or remove control tokens from the questions")
 
         async def respond(i: int) -> tuple[Generation, int]:
-            """Return the response to request i, and the number of its tokens by the server; force its planned answers."""
+            """Return the response to request i and the server's count of its tokens; first force the planned answers."""
             request = requests[i]
             seed = derive(request.seed, request.num_sampled) if request.num_sampled else request.seed
             completion = await self._complete(request.prompt, request.limit_sampling(sampling), seed)
@@ -244,7 +250,9 @@ class ServedEngine:
         return result.tokens
 
     def _require_alike(self, prompt: Sequence[int], source: str, remedy: str) -> None:
-        """Check that a server that reads only texts finds the same control tokens in a prompt's text as in its tokens.
+        """Check that the text of a prompt has the same control tokens as the prompt, if the server reads only texts.
+
+        Words of a question or response may look like a control token, and the server would read them as one.
 
         Args:
             prompt: The tokens of the prompt.
@@ -252,7 +260,7 @@ class ServedEngine:
             remedy: A further remedy, which ends the help of the message.
 
         Raises:
-            Problem: E0834.
+            Problem: E0834 if the control tokens differ.
         """
         if self._sends_text and not self._reads_alike(prompt):
             raise self._unsound(
@@ -283,10 +291,11 @@ class ServedEngine:
         return self._loop.run(ask_all())
 
     async def _probe(self, requests: Sequence[Request]) -> None:
-        """Find out before the first generation what the server can do.
+        """Find out what the server can do, before the first generation; later calls do nothing.
 
-        The probe compares the server's model and context with those of the spec, tries prompts of token ids and then of
-        text, and repeats a greedy request. Limits that change results are recorded in `scratch_dir`.
+        The probe compares the server's model and context with the spec's. It sends a prompt as token ids, and as text
+        if the server refuses them. It sends a greedy request twice, to see whether the answers are equal. What the
+        server cannot do exactly is recorded in `scratch_dir`.
 
         Args:
             requests: The requests of the generation, whose first prompt is sent.
@@ -322,7 +331,7 @@ class ServedEngine:
         self._probed = True
 
     async def _complete(self, prompt: Sequence[int], sampling: TokenSampling, seed: int) -> Continuation:
-        """Ask the server for the continuation of a prompt, with retries after failures that may pass.
+        """Ask the server for the continuation of a prompt, and retry after failures that may be temporary.
 
         Args:
             prompt: The tokens of the prompt.
@@ -330,8 +339,8 @@ class ServedEngine:
             seed: The seed of the continuation, whose lowest 31 bits are sent.
 
         Raises:
-            _TakesNoTokens: The server refused the first prompt of token ids.
-            Problem: E0833, E0834.
+            _TakesNoTokens: The server refused the first prompt, which was sent as token ids.
+            Problem: E0833 if the server refuses the request, E0834 if its reply does not fit the request.
         """
         request: dict[str, Any] = {
             "model": self._source.model,
@@ -364,8 +373,11 @@ class ServedEngine:
     ) -> Continuation:
         """Return the continuation that a server's reply contains.
 
-        The reply is untrusted: its types, counts of tokens, and token ids are checked against the request. If the reply
-        has only a text, the tokenizer makes tokens of it.
+        The reply is untrusted: types, counts of tokens, and token ids are checked against the request. If the reply has
+        a text but no token ids, this program's tokenizer encodes the text. Tokens after a stop token are cut off.
+
+        Counts of the server may include the stop token or not, and both are accepted. Numbers of tokens by the
+        tokenizer may differ by a small `slack`, because the server may tokenize a text differently.
 
         Args:
             body: The bytes of the reply.
@@ -434,7 +446,9 @@ class ServedEngine:
         return Continuation(tuple(ids), len(ids), stopped)
 
     def _end(self, ids: list[int], stopped: bool, sampling: TokenSampling) -> tuple[int, ...]:
-        """Return at most `max_tokens` of a response's tokens, with the stop token if the server has omitted it.
+        """Return at most `max_tokens` of a response's tokens.
+
+        If the response ended at a stop token, and the server has omitted this token, it is appended.
 
         Args:
             ids: The response's tokens as the server or the tokenizer has them.

@@ -19,7 +19,7 @@ SEPARATOR = "\x1e"
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """An extracted answer with its reference answer."""
+    """An answer to grade: the answer read from a response, with its reference answer and question."""
 
     text: str
     """The answer; empty if the response has none."""
@@ -30,7 +30,7 @@ class Claim:
     question: str = ""
     """The question's text, for the user's verifier."""
     which: str = field(default="", compare=False)
-    """The number of the answer among the answers to its question, which does not count when claims are compared."""
+    """The index of the answer among all answers to its question. Equality of claims ignores it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +48,10 @@ class Verdict:
 
     @property
     def unsettled(self) -> str | None:
-        """Return `timeout` or `failed`, with the reason after a colon, for an answer that could not be judged; else None."""
+        """Return the status `timeout` or `failed`, with the reason after a colon; None for any other status.
+
+        An answer with one of the two statuses could not be judged.
+        """
         if self.status not in ("timeout", "failed"):
             return None
         return f"{self.status}: {shown(self.why)}" if self.why else self.status
@@ -70,7 +73,7 @@ LONGEST_CACHED_TEXT = 2_000
 
 
 class VerdictCache(OrderedDict[Claim, Verdict]):
-    """A cache of verdicts by claim, which drops the least recently used."""
+    """A cache of verdicts by claim, an answer with its reference. If full, it drops the least recently used verdict."""
 
     def __init__(self, entries: int) -> None:
         """Make an empty cache for at most `entries` verdicts."""
@@ -106,17 +109,20 @@ class CachedVerifier:
         Args:
             check: Returns the verdicts on different answers, in their order.
             close: Ends the processes that `check` uses.
-            key_of: Returns the key of an answer in the cache.
+            key_of: Returns the key of an answer in the cache; by default the answer itself.
         """
         self._check, self.close, self._key_of = check, close, key_of
         self._cache = VerdictCache(CACHED_VERDICTS)
         self._lock = threading.Lock()
 
     def grade(self, answers: Sequence[Claim]) -> list[Verdict]:
-        """Return the verdicts in the order of the answers; an answer that was checked before has the status `cached`.
+        """Return the verdicts in the order of the answers.
+
+        Answers with the same key are checked once. An answer whose key was checked before, in this call or an earlier
+        one, has the status `cached` instead of `checked`; other statuses stay.
 
         Raises:
-            Problem: As the `check` of this verifier.
+            Problem: The `check` of this verifier raised it.
         """
         keys = [self._key_of(answer) for answer in answers]
         with self._lock:

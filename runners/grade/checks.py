@@ -37,7 +37,8 @@ class Checks(WorkerPool):
             workers: The most worker processes.
             seconds: The processor time for an answer.
             memory_mib: The address space of a worker in MiB.
-            confined: False to check answers even on a machine where a process cannot be confined.
+            confined: False to check answers even on a machine where a process cannot be confined (by
+                `runners.sandbox`).
         """
         package = "reasoning-gym" if kind == "reasoning_gym" else "math-verify"
         super().__init__(
@@ -70,8 +71,11 @@ class Checks(WorkerPool):
     def _ask(self, worker: Worker, line: bytes) -> Verdict:
         """Send a request to a worker, and return the verdict of its reply.
 
+        A worker whose reply says `retire` is ended, because its process may be damaged by the answer. The outcome
+        `lost` says that a child of the worker was killed from outside.
+
         Raises:
-            WorkerDied: The worker died, or its reply is not a verdict.
+            WorkerDied: The worker died, its reply is not a verdict, or the outcome is `lost`.
         """
         try:
             reply = worker.ask_line(line, wall_seconds(self._seconds))
@@ -91,7 +95,12 @@ class Checks(WorkerPool):
         raise WorkerDied
 
     def _not_started(self, why: str) -> Problem:
-        """Return E0741 for a worker that did not start because of `why`; if a module is missing, advise to install it."""
+        """Return E0741 for a worker that did not start.
+
+        Args:
+            why: The last words of the worker. If they say that a module is missing, the error advises to install the
+                package.
+        """
         if "ModuleNotFoundError" in why:
             self._help = f"install its package: `pip install {self._package}`"
         return super()._not_started(why)
@@ -109,10 +118,10 @@ SECONDS, MEMORY_MIB = 5.0, 1024
 
 
 def find_unreadable(references: Sequence[str], workers: int = 1) -> list[bool]:
-    """Return for each reference whether the mathematical verifier cannot read any of its answers.
+    """Return for each reference whether it is unreadable: the mathematical verifier can read none of its answers.
 
-    This process reads numbers, choices and words; math-verify reads other answers, within `SECONDS` of processor time for
-    an answer. If math-verify is not installed, the other answers count as readable.
+    This process reads numbers, choices and words. Other answers are formulas, which math-verify reads, within `SECONDS`
+    of processor time for an answer. If math-verify is not installed, formulas count as readable.
 
     Args:
         references: Reference answers; several answers of a reference are joined by `SEPARATOR`.

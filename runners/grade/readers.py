@@ -19,7 +19,7 @@ from reodsl.ir.model import THINK_CLOSE, THINK_OPEN
 from runners.grade.compare.final import BOX, LONGEST_RESPONSE, final_answer
 
 Place = tuple[int, str]
-"""An answer of a text, after the length in characters of the shortest prefix that has this answer."""
+"""A pair (length, answer): the length in characters of a prefix of a text, and the answer of this prefix."""
 
 LONGEST_ANSWER = 2_000
 """The most characters of an answer after a marker or of a match; a longer text is no answer."""
@@ -68,9 +68,10 @@ class Thinking:
     over: bool = False
 
     def outside(self, text: str) -> Iterator[tuple[int, int]]:
-        """Yield a span (first, end) of characters for each section of the text between two marks.
+        """Yield the span (begin, end), in characters, of each section of the text, between marks, that is not thinking.
 
-        The span of a section in which the model thinks is empty: its end is its first character.
+        A section in which the model thinks gives an empty span at its beginning: (begin, begin). With `over`, the first
+        section is not thinking; otherwise it is.
         """
         begin, over = 0, self.over
         for mark in re.finditer(f"({re.escape(self.close)})|{re.escape(self.open)}", text):
@@ -82,14 +83,16 @@ class Thinking:
 def read_answer(
     readers: Sequence[AnswerReader], text: str, since: int = 0, thinking: Thinking | None = None
 ) -> str:
-    """Return the answer of a text by the first reader that finds an answer, or "".
+    """Return the answer of a text by the first reader that finds an answer, or "" if none does.
+
+    With `thinking`, only the section after the last mark is read. It is empty, and has no answer, if the model still
+    thinks at the end of the text.
 
     Args:
         readers: The ways to read an answer, in order.
         text: A response, or the text after a cut.
-        since: A number of characters of the text; an answer must end after these characters.
-        thinking: The marks of thinking, after the last of which the answer is read, if that mark closes the thinking;
-            None to read the full text.
+        since: An answer must end after the first `since` characters of the text that is read.
+        thinking: The marks of thinking; None to read the full text.
     """
     if thinking is not None:
         *_, (begin, end) = thinking.outside(text)
@@ -109,8 +112,8 @@ def answer_changes(
 ) -> list[Place]:
     """Return the lengths of prefixes at which the answer of a text changes while the text grows.
 
-    Only complete answers count: a number or a line that ends outside a prefix is no answer of the prefix. If the model
-    begins to think again, the answer becomes empty.
+    Only complete answers count: a number or a line that continues after a prefix is no answer of this prefix. The
+    answer becomes "" if the model begins to think again.
 
     Args:
         readers: The ways to read an answer, in order.
@@ -166,10 +169,10 @@ def _changes(readers: Sequence[AnswerReader], text: str) -> list[Place]:
 
 
 def box_ends(text: str) -> list[int]:
-    r"""Return the position after each boxed answer of a text, rising.
+    r"""Return the position after each boxed answer of a text, in rising order.
 
-    A box is `\boxed{…}` with balanced braces, or a bare box without braces, such as `\boxed 7`. Only the first
-    `MOST_BOXES` boxes count.
+    A box is `\boxed{…}` with balanced braces, or `\boxed` before a number or a letter without braces, such as `\boxed
+    7`. Only the first `MOST_BOXES` boxes count, and boxes that are not closed have no position.
     """
     openings, ends = set[int](), list[int]()
     for box in islice(BOX.finditer(text), MOST_BOXES):
@@ -190,13 +193,20 @@ def box_ends(text: str) -> list[int]:
 
 
 def opens_box(text: str) -> bool:
-    r"""Return whether a text ends inside an open `\boxed{`, so that a continuation begins with the answer."""
+    r"""Return whether a text ends inside an open `\boxed{`: a continuation then begins with the answer.
+
+    Any `}` after the opening of the last box counts as the end of the box. The result is therefore False for a box that
+    is open after a complete group, such as `\boxed{\frac{1}{2`.
+    """
     boxes = list(_BOX.finditer(text))
     return bool(boxes) and "}" not in text[boxes[-1].end() :]
 
 
 def _find_answers(reader: AnswerReader, text: str) -> list[Place]:
-    """Return all answers that a reader finds in a text, each with the length of the prefix that has it as its answer."""
+    """Return all answers that a reader finds in a text, each after the length of the prefix that ends with the answer.
+
+    Boxes, numbers, code, and answers after markers are searched at most in the last `LONGEST_RESPONSE` characters.
+    """
     match reader:
         case LastBox():
             return [(end, final_answer(text[:end])) for end in box_ends(text)]
@@ -214,9 +224,10 @@ def _find_answers(reader: AnswerReader, text: str) -> list[Place]:
 
 
 def _find_code_blocks(text: str) -> list[Place]:
-    """Return the position after the closing fence of each Markdown block of code, and the block's content.
+    """Return the content of each Markdown block of code, after the position at the end of its closing backticks.
 
-    A fence with at least as many backticks as the opening fence closes a block.
+    A fence without text, of at least as many backticks as the opening fence, closes a block. Empty blocks and a block
+    that is not closed are left out.
     """
     answers: list[Place] = []
     first = max(0, len(text) - LONGEST_RESPONSE)
@@ -234,9 +245,10 @@ def _find_code_blocks(text: str) -> list[Place]:
 
 
 def _find_after_marker(text: str, marker: str) -> list[Place]:
-    """Return the answer after each occurrence of a marker, with the position after the answer.
+    """Return the answer after each occurrence of a marker, after the position at the end of the answer.
 
-    The answer is the rest of the line, or the next line with text if the rest is empty.
+    The answer is the rest of the marker's line up to another marker, or the next line with text if the rest is empty. A
+    longer answer than `LONGEST_ANSWER` is left out.
     """
     answers: list[Place] = []
     position = text.find(marker, max(0, len(text) - LONGEST_RESPONSE))
@@ -255,10 +267,13 @@ def _find_after_marker(text: str, marker: str) -> list[Place]:
 
 
 def _find_matches(text: str, pattern: str) -> list[Place]:
-    """Return the position after each match of a regular expression, and the match's first group (or the match itself).
+    """Return the answer of each match of a regular expression, after the position at the end of the match.
 
-    polars replaces matches but gives no positions. So each match is replaced by its first group and itself between
-    marks of Unicode's private use area, and the positions are counted in the result.
+    The answer is the match's first group, or the full match if the pattern has no group. Empty answers and answers
+    longer than `LONGEST_ANSWER` are left out. Only the last `LONGEST_MATCHED` characters are searched.
+
+    polars can replace matches, but does not return their positions. So each match is replaced by its answer and itself,
+    with marks of Unicode's private use area around them, and the positions are counted in the result.
     """
     before = max(0, len(text) - LONGEST_MATCHED)
     tail = text[before:].translate({0xE000: " ", 0xE001: " ", 0xE002: " "})

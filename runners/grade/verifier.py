@@ -51,13 +51,19 @@ def verify_programs(judge: ProgramJudge) -> CachedVerifier:
 
 
 def _digest(answer: Claim) -> Claim:
-    """Return a short key for the cache: a claim with the SHA-256 of an answer's program, tests and metadata."""
+    """Return the key of an answer in the cache: a claim whose text is the SHA-256 of program, tests and metadata.
+
+    Programs and tests are too long to be kept as keys.
+    """
     joined = "\0".join((answer.text, answer.gold, answer.meta))
     return Claim(hashlib.sha256(joined.encode("utf-8", "surrogatepass")).hexdigest(), "")
 
 
 def _program(answer: Claim) -> tuple[str, TestCases] | Verdict:
-    """Return an answer's program and its tests, or the verdict of a program that cannot be run."""
+    """Return an answer's program and its tests, or the verdict for a program that cannot be run.
+
+    An empty program is wrong. A program that is too long, or whose tests cannot be read, has the status `failed`.
+    """
     if not answer.text.strip():
         return _VERDICTS["wrong"]
     if len(answer.text) > LONGEST_PROGRAM:
@@ -95,9 +101,10 @@ class ExactVerifier:
 
 
 def same(gold: str, text: str) -> bool:
-    """Return whether a reference and an answer are equal texts or equal numbers with units.
+    """Return whether a reference (`gold`) and an answer (`text`) are equal texts or equal numbers with units.
 
-    Spaces and Markdown's emphasis do not count. The result for an empty text is False.
+    Repeated spaces, Markdown's emphasis and the spelling of Unicode signs do not count. If both texts have more than
+    `LONGEST` characters together, only repeated spaces do not count. The result for an empty text is False.
     """
     gold, text = tidy(gold), tidy(text)
     if not gold or not text:
@@ -114,8 +121,9 @@ def same(gold: str, text: str) -> bool:
 class PooledVerifier:
     """A verifier by a pool of worker processes with a cache, which many threads may use.
 
-    For mathematics (`fast`), `compare.judge` decides most answers in this process, and workers get only the queries to
-    computer algebra that it leaves open. Equal queries are checked once. Time-outs and failures are cached too.
+    With `fast`, for mathematics, `compare.judge` decides most answers in this process. Workers then get only queries to
+    computer algebra, for answers that it cannot decide. Equal queries are checked once. Time-outs and failures are
+    cached too.
     """
 
     def __init__(
@@ -145,7 +153,9 @@ class PooledVerifier:
         self._checked = CachedVerifier(self.checks.check, self.checks.close)
 
     def grade(self, answers: Sequence[Claim]) -> list[Verdict]:
-        """Return the verdicts in the order of the answers; a right verdict on any of several references counts.
+        """Return the verdicts in the order of the answers.
+
+        An answer is compared with each of its references, and is right if it agrees with any of them.
 
         Raises:
             Problem: E0741 if no worker starts, E0742 if a worker cannot be confined.
@@ -162,7 +172,8 @@ class PooledVerifier:
     def _grade_single(self, answers: Sequence[Claim]) -> list[Verdict]:
         """Return the verdicts on answers that have a single reference each.
 
-        Each answer has a plan, whose queries are sent to workers all at once, and whose outcome follows from the replies.
+        The plan of an answer is a verdict, or queries to workers joined by "and" and "or". The queries of all plans are
+        sent together. `_combine` then makes a verdict of each plan and the replies to its queries.
         """
         plans = [self._plan(answer) for answer in answers]
         requests_of = [
@@ -187,23 +198,28 @@ class PooledVerifier:
 
 
 def _best_verdict(verdicts: Sequence[Verdict]) -> Verdict:
-    """Return the verdict that counts of an answer's verdicts on several references.
+    """Return the verdict on an answer, from the answer's verdicts for each of its references.
 
-    It is a right verdict if there is any, else a failure or time-out, else any wrong verdict.
+    It is a right verdict if there is any, else a failure, else a time-out, else a wrong verdict. Among verdicts of the
+    same kind, the first in the order of `ranks` is taken.
     """
     ranks = ("failed", "timeout", "checked", "cached", "fast")
     return min(verdicts, key=lambda verdict: (not verdict.correct, ranks.index(verdict.status)))
 
 
 def _request(query: CasQuery, answer: Claim) -> Claim:
-    """Return a query as the claim that a worker gets; its `meta` is the query's tolerance, or the answer's metadata."""
+    """Return the claim that a worker gets for a query.
+
+    Its `meta` is the query's tolerance as text, or without a tolerance the metadata of the answer.
+    """
     return Claim(query.answer, query.gold, repr(query.tolerance) if query.tolerance else answer.meta)
 
 
 def _combine(plan: Plan, answer: Claim, verdicts: Mapping[Claim, Verdict]) -> Verdict:
-    """Return the verdict that a plan gives, with the status that says most about how it was reached.
+    """Return the verdict of a plan, given the workers' verdicts on the plan's queries.
 
-    A wrong verdict has the status `failed` or `timeout` if any of its queries failed.
+    A plan without queries gives the status `fast`. A wrong verdict has the status `failed`, else `timeout`, if any
+    query has this status. Otherwise the status is `checked` if a worker checked any query, else `cached`.
 
     Args:
         plan: The plan.
@@ -241,9 +257,10 @@ def verify_by_function(function: UserFunction) -> CachedVerifier:
 
 
 class ChanceVerifier:
-    """A verifier for rehearsals, which counts about half of another verifier's wrong answers as right.
+    """A verifier for rehearsals (trial runs), which counts about half of another verifier's wrong answers as right.
 
-    A hash of the question, the text and the answer's number selects the half.
+    Untrained models would otherwise get no reward. A hash of the question, the answer's text and its index
+    (`Claim.which`) selects the half.
     """
 
     def __init__(self, verifier: Verifier) -> None:
@@ -263,13 +280,18 @@ class ChanceVerifier:
 
 
 def _counts_as_right(answer: Claim) -> bool:
-    """Return the lowest bit of a hash of the answer's number, question and text, as a reproducible coin flip."""
+    """Return True for about half of all answers, selected by a hash of the answer's index, question and text."""
     text = f"{answer.which}\0{answer.question}\0{answer.text}"
     return hashlib.sha256(text.encode("utf-8", "surrogatepass")).digest()[0] % 2 == 0
 
 
 def answer_row(answer: Claim) -> dict[str, object]:
-    """Return the dict that a user's verifier gets: `question`, `text`, `reference`, `references` and `meta`."""
+    """Return the dict that a user's verifier gets for an answer.
+
+    Returns:
+        `question`; `text`, the answer; `references`, all references, and `reference`, the first; `meta`, the question's
+        metadata as a dict, empty if it is no JSON object.
+    """
     try:
         meta = json.loads(answer.meta) if answer.meta else {}
     except ValueError:
@@ -283,8 +305,8 @@ def answer_row(answer: Claim) -> dict[str, object]:
 def open_verifier(chosen: Comparison, tolerance: float, folder: Path, resources: Resources) -> Verifier:
     """Open the verifier of a data set: a named verifier, tests of programs, or a function of the user.
 
-    With the embedded engine, which computes on this machine, two processes grade. With servers every core of this machine
-    gets a process.
+    Two processes grade if the engine is embedded, because it computes on the same cores. With other engines there is a
+    process for each core of this machine, at least two.
 
     Args:
         chosen: The verifier as the spec has it.

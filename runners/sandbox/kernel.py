@@ -54,9 +54,10 @@ def landlock_version() -> int:
 
 @cache
 def lacking() -> str | None:
-    """Return the reason why a process cannot be confined on this machine, or None if it can be confined.
+    """Return the reason why a process cannot be confined on this machine; None if it can be confined.
 
-    Confinement needs Linux, a known processor, and a kernel that permits Landlock and seccomp; both are tried.
+    Confinement needs Linux, a known processor, and a kernel that permits Landlock and seccomp. Their system calls are
+    tried with wrong arguments: if the call is permitted, the kernel reports the arguments, else it refuses the call.
     """
     if sys.platform != "linux":
         return f"Landlock and seccomp need Linux, and this is {sys.platform}"
@@ -82,10 +83,13 @@ def lacking() -> str | None:
 
 
 def make_ruleset(readable: Iterable[str]) -> int:
-    """Return a Landlock ruleset, as a file descriptor, that permits nothing but reading some files and folders.
+    """Return a Landlock ruleset, as a file descriptor, that permits only to read some files and folders.
+
+    It refuses everything else that this kernel's Landlock can refuse: other access to files, and from later versions on
+    also TCP, sockets and signals.
 
     Args:
-        readable: The files and folders; missing paths are ignored.
+        readable: The files and folders (with all that they contain); missing paths are ignored.
 
     Raises:
         OSError: The kernel has no Landlock.
@@ -176,7 +180,7 @@ def end_with_parent(parent: int) -> None:
 
 
 def _give_up_privileges() -> None:
-    """Set `no_new_privs`, without which a process without root may apply neither rulesets nor filters."""
+    """Set `no_new_privs`, which the kernel requires before a process without root may apply rulesets and filters."""
     _checked(_library().prctl(_NO_NEW_PRIVILEGES, 1, 0, 0, 0))
 
 
@@ -193,14 +197,21 @@ def _checked(result: int) -> int:
 
 
 def _checked_threads(result: int) -> None:
-    """Check the result of installing a filter, which is the id of a thread that cannot take the filter, or 0."""
+    """Check the result of installing a filter for all threads.
+
+    Args:
+        result: 0, the id of a thread that has other filters, or a negative number for an error.
+
+    Raises:
+        OSError: The result is not 0.
+    """
     if _checked(result):
         raise OSError(errno.EBUSY, "another thread has filters of its own")
 
 
 @dataclass(frozen=True, slots=True)
 class FilterCondition:
-    """A condition on an argument of a permitted system call."""
+    """A condition on an argument of a permitted system call; a call that does not meet the condition is refused."""
 
     argument: int
     """The index of the argument."""
@@ -300,6 +311,9 @@ _X32 = 0x40000000
 def assemble(architecture: SystemCalls, permitted: Mapping[str, FilterCondition | None]) -> bytes:
     """Return a seccomp filter as the bytes of an array of `struct sock_filter`.
 
+    The filter kills a process that makes calls of another architecture, and refuses (EPERM) every call that is not
+    permitted.
+
     Args:
         architecture: The architecture; permitted calls that it lacks are left out.
         permitted: The permitted system calls by name, with a condition or None.
@@ -323,9 +337,9 @@ def assemble(architecture: SystemCalls, permitted: Mapping[str, FilterCondition 
 
 
 def _condition_steps(condition: FilterCondition | None) -> list[bytes]:
-    """Return the instructions that allow or refuse a permitted call by its condition.
+    """Return the instructions that allow a call if its condition holds, and refuse the call otherwise.
 
-    They look only at the lower 32 bits of an argument.
+    Only the lower 32 bits of an argument are compared. Without a condition (None) the call is allowed.
     """
     if condition is None:
         return [_step(_RETURN, ALLOW)]

@@ -31,10 +31,10 @@ def decoded(data: bytes | str, longest: int) -> Any:
 
     Args:
         data: The JSON.
-        longest: The most bytes of the JSON.
+        longest: The most bytes that the JSON may have.
 
     Raises:
-        Undecodable: For any fault, such as bad syntax, a repeated name, or too deep nesting.
+        Undecodable: The JSON has a fault, such as bad syntax, a repeated name, or too deep nesting.
     """
     if isinstance(data, str):
         data = data.encode("utf-8", "surrogatepass")
@@ -73,10 +73,12 @@ def shown(text: str) -> str:
 
 
 def _require_bounded(data: bytes) -> None:
-    """Check the number of values and the depth of nesting in JSON, ignoring brackets and commas inside texts.
+    """Check the number of values and the depth of nesting in JSON.
+
+    Brackets and commas inside texts do not count. The bytes are scanned once, and no value is built.
 
     Raises:
-        Undecodable: A bound is exceeded.
+        Undecodable: The JSON is nested deeper than `DEEPEST`, or has more than `MOST_VALUES` values.
     """
     depth = values = 0
     for match in _MARKS.finditer(data):

@@ -28,9 +28,12 @@ PROGRAMS = "verifier `tests`"
 def cannot_confine(why: str, where: str = "verifier `package`") -> Problem:
     """Return E0742, the error of a machine that cannot confine a process for untrusted text or code.
 
+    The remedy names the option `--without-sandbox`, except for programs of models (`PROGRAMS`), which always need a
+    sandbox.
+
     Args:
         why: What the machine lacks, from `kernel.lacking`.
-        where: The part of the spec that needs the process; programs of models have no option to run without a sandbox.
+        where: The part of the spec that needs the process.
     """
     requirement = "run on Linux 5.13 or newer with Landlock"
     return problem(
@@ -58,15 +61,18 @@ Reply = TypeVar("Reply")
 
 
 def wall_seconds(seconds: float) -> float:
-    """Return the seconds of wall-clock time for work of `seconds` of processor time, enough on a busy machine."""
+    """Return the limit in seconds of wall-clock time for work with a limit of `seconds` of processor time.
+
+    It is several times longer, because a busy machine gives a process only a part of its processor's time.
+    """
     return WALL_FACTOR * (seconds + LIMIT_SECONDS) + GRACE_SECONDS
 
 
 class WorkerDied(Exception):
     """The error of a worker that ended before its reply, or whose reply was too long.
 
-    With `late`, the worker exceeded its wall-clock time; otherwise `status` is its exit status. With `lost`, another
-    process killed the worker, whose work may be innocent.
+    `late` is true if the worker exceeded its wall-clock time; otherwise `status` is its exit status. `lost` is true if
+    another process killed the worker: its work need not be the reason, and may be tried again.
     """
 
     def __init__(self, late: bool = False, status: int = 0) -> None:
@@ -163,13 +169,25 @@ class Worker:
 
 
 def _wait(pipe: int, event: int, deadline: float) -> None:
-    """Wait until a pipe is ready to read (POLLIN) or write (POLLOUT). Raises WorkerDied after the deadline."""
+    """Wait until a pipe is ready to read (POLLIN) or to write (POLLOUT).
+
+    Args:
+        pipe: The file descriptor of the pipe.
+        event: `select.POLLIN` or `select.POLLOUT`.
+        deadline: The end of the wait, by `time.monotonic`.
+
+    Raises:
+        WorkerDied: The deadline has passed.
+    """
     if not _is_ready(pipe, event, max(0.0, deadline - time.monotonic())):
         raise WorkerDied(late=True)
 
 
 def _is_ready(pipe: int, event: int, seconds: float) -> bool:
-    """Return whether a pipe gets ready within some seconds; `poll`, because `select` has a limit of 1,024 descriptors."""
+    """Return whether a pipe is ready for an event (POLLIN or POLLOUT) within `seconds`.
+
+    `poll` is used because `select` cannot watch a descriptor above 1,023.
+    """
     poll = select.poll()
     poll.register(pipe, event)
     return bool(poll.poll(seconds * 1000))
@@ -178,8 +196,8 @@ def _is_ready(pipe: int, event: int, seconds: float) -> bool:
 class WorkerPool:
     """A pool of workers of a script, which start when they are needed and are replaced when they end.
 
-    Threads, daemonic processes and forks may use it; a fork starts its own workers. No worker outlives the pool or its
-    process.
+    Threads, daemonic processes and forks of this process may use a pool. A fork starts its own workers. No worker
+    outlives the pool or the process that started it.
     """
 
     def __init__(
@@ -203,9 +221,9 @@ class WorkerPool:
             longest: The most bytes of a reply.
             task: What a worker does, for messages, such as "checks answers".
             where: The part of the spec that needs the workers, for E0741.
-            confined: The code that must be confined, for E0742.
+            confined: The part of the spec whose code must be confined, for E0742, such as "verifier `package`".
             help: The remedy if no worker starts, for E0741.
-            settings: The first line for each worker, to which it replies that it is ready or why it is not.
+            settings: The first line that each worker gets. The worker replies that it is ready, or why it is not.
         """
         self._size, self._script, self._arguments, self._longest = max(1, size), script, arguments, longest
         self._settings, self._task, self._where, self._confined = settings, task, where, confined
@@ -213,7 +231,7 @@ class WorkerPool:
         self._start_empty()
 
     def _start_empty(self) -> None:
-        """Set the state of a pool without workers, for this process as their owner."""
+        """Set the state of a pool without workers; this process becomes the owner, which ends the workers of the pool."""
         self._owner, self._lock, self._ending = os.getpid(), threading.Lock(), False
         self._workers: list[Worker] = []
         # A stack: the worker that was used last is used next.
@@ -236,8 +254,8 @@ class WorkerPool:
             ask: Asks a worker for the result of an item. If it raises an exception other than WorkerDied, all workers end
                 and the exception is raised.
             items: The items.
-            on_death: Returns the result of an item whose worker died. If another process killed the worker, a new worker
-                gets the item once more first.
+            on_death: Returns the result of an item whose worker died. If another process killed the worker (`lost`), a
+                new worker gets the item first, and `on_death` is called if that dies too.
 
         Raises:
             Problem: E0741 if no worker starts, E0742 if none can be confined.
@@ -268,7 +286,10 @@ class WorkerPool:
 
     @contextmanager
     def lease(self) -> Iterator[Worker]:
-        """Lend a worker to a `with` block, and end the worker if the block raises an exception."""
+        """Lend a worker to a `with` block.
+
+        After the block the worker is idle again. If the block raises an exception, the worker is ended.
+        """
         worker = self._take_worker()
         try:
             yield worker
@@ -285,7 +306,7 @@ class WorkerPool:
         worker.kill()
 
     def close(self) -> None:
-        """End all workers; a call in progress gets WorkerDied, and the next call starts new workers."""
+        """End all workers. A call that is in progress raises WorkerDied, and a later call starts new workers."""
         self.forget_foreign_workers()
         while self._idle:
             self.end(self._idle.pop())
@@ -293,7 +314,10 @@ class WorkerPool:
             worker.process.kill()
 
     def forget_foreign_workers(self) -> None:
-        """Start with an empty pool if this process is a fork, because the workers belong to the process that forked."""
+        """Empty the pool, without ending workers, if this process is a fork of the process that started them.
+
+        The workers belong to the process that forked, and it goes on using them.
+        """
         if self._owner != os.getpid():
             self._finalizer.detach()
             self._start_empty()
@@ -341,7 +365,12 @@ class WorkerPool:
 
 
 def _kill_all(workers: list[Worker], owner: int) -> None:
-    """Kill all workers if this process is their owner and not a fork."""
+    """Kill all workers if this process has started them; a fork of that process kills none.
+
+    Args:
+        workers: The workers.
+        owner: The process id of the process that started them.
+    """
     if os.getpid() == owner:
         while workers:
             workers.pop().kill()

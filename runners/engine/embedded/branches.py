@@ -93,9 +93,9 @@ def answer(
 
 
 def _split_by_row(branches: Branches, tokens_at_once: int) -> list[slice]:
-    """Split branches into slices with at most `tokens_at_once` tokens.
+    """Divide the branches into slices with at most `tokens_at_once` tokens each.
 
-    The branches of a row of the cache stay in one slice, even if they have more tokens together.
+    The branches of a row of the cache stay together: a row with more tokens is a slice of its own.
 
     Args:
         branches: The branches, sorted by slot.
@@ -116,8 +116,9 @@ def _answer_together(
 ) -> list[list[int]]:
     """Return the answer tokens of branches that fit into one pass of the model.
 
-    All branches get their next token at each step; branches that have sampled a stop token drop out. `tail` caches the
-    keys and values of the branches' own tokens.
+    Each step samples the next token of all unfinished branches, at most `sampling.max_tokens` times. A branch is
+    finished when it samples a stop token. The local `tail` caches the keys and values of the branches' own tokens
+    (forcing text and answer), and `ids` are the indices of the unfinished branches.
 
     Args:
         decoder: The model.
@@ -157,7 +158,11 @@ def _answer_together(
 def _pass(
     decoder: Decoder, cache: Cache, tail: Cache, branches: Branches, tokens: NDArray[np.int64], filled: int
 ) -> torch.Tensor:
-    """Run the model over the next tokens of each branch, and return the logits after the last.
+    """Run the model over the next tokens of each branch, and return the logits after each branch's last token.
+
+    A token attends to two sets of columns: the cached response before the cut (`cache`, the trunk), and the branch's
+    own tokens so far (`tail`). Locals: `places` are the tokens' positions in their sequences; `lanes` is the number of
+    queries of a branch for each key-value head.
 
     Args:
         decoder: The model.
@@ -258,9 +263,10 @@ def _attend_block(
 
 
 def _make_blocks(branches: Branches, lanes: int, kv_heads: int, tail: int, cache: Cache) -> list[_Block]:
-    """Group the branches into blocks of neighbouring rows whose attention scores fit into a processor's cache.
+    """Group the branches into blocks of neighbouring rows of the cache.
 
-    On a GPU the scores of a block fit into a share of its memory. A row with more scores is a block of its own.
+    A block has at most `_CPU_SCORES` or `_CUDA_SCORES` attention scores, including the padding to the widest row and
+    the longest response. A single row with more scores is a block too.
 
     Args:
         branches: The branches, sorted by slot.
@@ -300,6 +306,10 @@ def _make_block(
     cache: Cache,
 ) -> _Block:
     """Return the block of the rows `slots[low:high]`, with the mask of the columns that each branch sees.
+
+    The block also contains the rows between these that have no branches. Every row is padded to `width` branches;
+    padding sees all columns, since its result is never read. A row of the mask has 0 for the columns from the branch's
+    `start` to its `end`.
 
     Args:
         branches: The branches, sorted by slot.

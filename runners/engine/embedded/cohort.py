@@ -17,8 +17,8 @@ from runners.engine.embedded.model import Decoder, Shape
 class Cache:
     """Keys [layers, rows, kv_heads, head_dim, columns] and values [layers, rows, kv_heads, columns, head_dim].
 
-    A key takes a column of its row's matrix, so that a product of queries and keys reads memory in order: measured a fifth
-    faster than keys in rows, over a whole attention step.
+    A key is a column of its row's matrix. A product of queries and keys then reads memory in order, which makes an
+    attention step a fifth faster than with keys in rows.
     """
 
     keys: torch.Tensor
@@ -26,7 +26,10 @@ class Cache:
 
     @staticmethod
     def empty(shape: Shape, rows: int, columns: int, like: torch.Tensor) -> Cache:
-        """Return a cache of zeros, since even a column that a mask hides is multiplied, by a weight of 0.
+        """Return a cache of zeros.
+
+        Memory that is not initialised could contain NaN. A column that a mask hides has weight 0, and 0 times NaN is
+        NaN.
 
         Args:
             shape: The sizes of the decoder.
@@ -94,6 +97,8 @@ class Cohort:
         self, shape: Shape, owners: Sequence[int], prompts: Sequence[int], columns: int, like: torch.Tensor
     ) -> None:
         """Allocate the cache of a cohort, with no keys or values yet.
+
+        A slot is a row of the cache, for one response.
 
         Args:
             shape: The sizes of the decoder.
@@ -167,7 +172,11 @@ class Cohort:
         return order
 
     def _mask(self) -> None:
-        """Compute `_bias`, which hides the padding before each prompt; keep None if all prompts are equally long."""
+        """Compute `_bias`, the mask that is added to attention scores to hide the padding before each prompt.
+
+        It is 0 for the columns of a prompt and -inf for its padding, [slots, 1, 1, columns of the longest prompt].
+        Without padding, if all prompts are equally long, it stays None.
+        """
         if not self.start.any():
             return
         like = self.cache.keys
@@ -184,8 +193,8 @@ def prefill(
 ) -> torch.Tensor:
     """Fill row i of `cache` with the keys and values of sequence i, from column 0.
 
-    Sequences of a pass are padded on the right, where causal attention never looks. Sequences that are sorted by length
-    need the least padding.
+    A pass of the model reads as many of the next sequences as fit, each padded on the right to the longest of them.
+    Causal attention never reads this padding. Sequences that are sorted by length need the least padding.
 
     Args:
         decoder: The model.
@@ -250,6 +259,9 @@ def admit(
     tokens_at_once: int,
 ) -> tuple[Cohort, torch.Tensor]:
     """Make a cohort, a batch of responses that start together, and run the model over each different prompt once.
+
+    The keys and values of a prompt are copied to the row of each request that has this prompt. Each row is filled so
+    that all prompts end at the same column.
 
     Args:
         decoder: The model.

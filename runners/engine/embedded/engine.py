@@ -36,7 +36,10 @@ Key = tuple[Request, tuple[int, ...]]
 
 @dataclass(frozen=True, slots=True)
 class CacheRow:
-    """The row of a response in a cache: its slot and the column of its prompt's first token."""
+    """The row of a cache that has a response's keys and values.
+
+    `slot` is the row in the cache of `cohort`, and `start` is the column of the prompt's first token.
+    """
 
     cohort: Cohort
     slot: int
@@ -54,7 +57,9 @@ class ForcedJob:
 def cached_rows(
     cohorts: Sequence[Cohort], requests: Sequence[Request], responses: Sequence[Generation]
 ) -> dict[Key, CacheRow]:
-    """Return where the keys and values of each response are cached, by request and tokens of the response.
+    """Return the row of a cache that has the keys and values of a response, by the request and the response's tokens.
+
+    Responses whose cohort is no longer cached have no entry.
 
     Args:
         cohorts: The batches of responses of a generation that still have their caches.
@@ -81,8 +86,8 @@ def force(
 ) -> list[list[ForcedTokens]]:
     """Return the answers that the model gives after cuts of its responses and the forcing text.
 
-    Forcing continues from the cached row of a response; the model reads responses without a cached row again, up to their
-    last cut. Equal cuts of equal responses to equal requests are computed once.
+    The answers of a cached response continue from its row of the cache. The model first reads a response without a
+    cached row again, up to its last cut. Equal requests with equal responses share a row.
 
     Args:
         decoder: The model.
@@ -186,8 +191,9 @@ def _make_branches(
 ) -> Branches:
     """Return the forced answers of a cache as branches of its rows.
 
-    A branch has to begin with a token that the model reads. Without a forcing text, this is the last token before the
-    cut, which is left out of the cached columns.
+    The model has to read at least one token of a branch before it can sample the next. With a forcing text, these are
+    the tokens of the text. Without one, it reads the last token before the cut again, and the branch does not see the
+    cached column of this token.
 
     Args:
         jobs_of_rows: The forced answers of each cached row, sorted by slot.

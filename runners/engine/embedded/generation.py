@@ -22,9 +22,9 @@ Group = tuple[tuple[int, ...], list[int]]
 
 
 def groups_of(requests: Sequence[Request]) -> deque[Group]:
-    """Group the indices of requests by equal prompts.
+    """Group the indices of requests by equal prompts, in rising order of the prompt's length.
 
-    Groups come in rising order of the prompt's length, so that neighbours need little padding.
+    Neighbouring groups then have prompts of similar length, which need little padding in a cohort.
     """
     by_prompt: dict[tuple[int, ...], list[int]] = {}
     for index, request in enumerate(requests):
@@ -35,8 +35,8 @@ def groups_of(requests: Sequence[Request]) -> deque[Group]:
 def take_groups(waiting: deque[Group], rows: int, tokens: int, max_tokens: int, is_idle: bool) -> list[Group]:
     """Take the groups of the next cohort, a batch of responses that start together, from `waiting`.
 
-    Every row of a cohort has the columns of the longest prompt and `max_tokens` more. A group stays together, so that
-    the model reads its prompt once.
+    Every row of a cohort has the columns of the longest prompt and `max_tokens` more. Groups are taken while all rows
+    of the next group fit too. The result is empty if the first group does not fit, except if `is_idle`.
 
     Args:
         waiting: The groups in rising order of the prompt's length. Those returned are removed.
@@ -68,9 +68,10 @@ def draw(
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     """Sample a token for each row of logits.
 
-    Sampling inverts the cumulative distribution at its uniform, in double precision: over tokens in the order of their
-    ids, or in falling order of probability if top-k or top-p truncate the distribution. Logits that are not finite give
-    a log-probability that is not finite, which the caller reports.
+    At temperature 0 the token is the most likely. Otherwise sampling inverts the cumulative distribution at the row's
+    uniform number, in double precision. The tokens are in the order of their ids, or in falling order of probability if
+    top-k or top-p truncate the distribution. Logits that are not finite give a log-probability that is not finite,
+    which the caller reports.
 
     Args:
         logits: [n, vocab].
@@ -126,7 +127,7 @@ def _invert(probabilities: torch.Tensor, uniforms: torch.Tensor) -> torch.Tensor
 
 
 Step = tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.float64], NDArray[np.float64]]
-"""The owners, tokens, log-probabilities and sampling log-probabilities of a step, each [live rows]."""
+"""A step's request indices, tokens, log-probabilities and sampling log-probabilities, each [live rows]."""
 
 
 @dataclass(slots=True)
@@ -176,7 +177,10 @@ class LiveCohort:
             self.last_tokens = tokens[order[: cohort.live]]
 
     def responses(self, version: int, with_logprobs: bool) -> dict[int, Generation]:
-        """Return the responses of this batch, which has finished, by the index of their request.
+        """Return the responses of this cohort by the index of their request, after all of them have ended.
+
+        Each step has recorded a token of every response that still ran, with the index of its request (`owners`). The
+        response of a request is the sequence of its tokens in the order of steps.
 
         Args:
             version: The number of the weights that sampled the responses.
@@ -216,8 +220,9 @@ def generate(
 ) -> tuple[list[Generation], list[Cohort]]:
     """Sample a response for each request, in cohorts: batches of responses that start together and share a cache.
 
-    All running cohorts decode a token per step: matrix products see the live rows of all cohorts, and attention sees
-    the columns of one cohort. The next cohort is admitted when enough rows have finished.
+    Each step samples a token for every live row, a row whose response has not ended, of all running cohorts. Matrix
+    products are over the live rows of all cohorts together, attention over one cohort's cache at a time. The next
+    cohort starts when enough rows are free (see `_next_groups`).
 
     Args:
         decoder: The model.
@@ -273,7 +278,8 @@ def _next_groups(
 ) -> list[Group]:
     """Take the requests of the next cohort, a batch of responses that start together, grouped by prompt.
 
-    Caches of finished cohorts are dropped to make their memory free.
+    While other cohorts run, a new cohort starts only if half of `settings.rows` are free, or as many rows as requests
+    wait.
 
     Args:
         waiting: The groups that have not started. Those returned are removed.
@@ -285,7 +291,7 @@ def _next_groups(
             cohort needs their memory.
 
     Returns:
-        The groups; empty while too much memory is in use, or while fewer than half of the rows are free.
+        The groups; empty if too few rows are free, or if the memory is too small for the first waiting group.
     """
     free = settings.rows - sum(member.cohort.live for member in running)
     waiting_rows = sum(len(members) for _, members in waiting)

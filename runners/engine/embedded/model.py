@@ -208,7 +208,10 @@ class Layer:
 
 @dataclass(frozen=True, slots=True)
 class Weights:
-    """Copies of all weights of a model, so that a trainer may change its own; layers multiply the type `products`."""
+    """Copies of all weights of a model. Matrix products have inputs of the type `products`.
+
+    The weights are copies because a trainer changes its own tensors while the engine still uses the old values.
+    """
 
     embedding: torch.Tensor
     layers: tuple[Layer, ...]
@@ -218,7 +221,10 @@ class Weights:
 
 
 def weights_of(state: Mapping[str, torch.Tensor], shape: Shape, settings: EmbeddedSettings) -> Weights:
-    """Copy a state dict to the engine's device and precision, with matrices that are multiplied together side by side.
+    """Copy a state dict to the engine's device and precision.
+
+    Matrices with the same input, such as those of queries, keys and values, are joined into one. In bfloat16 the weight
+    of a norm is folded into the matrix after the norm.
 
     Args:
         state: Tensors by their `transformers` names.
@@ -331,7 +337,7 @@ class Decoder:
     """
 
     def __init__(self, shape: Shape, weights: Weights) -> None:
-        """Prepare a model without rotary positions, which `cover` adds."""
+        """Prepare a model. Its cosines and sines are empty until `cover` computes them."""
         self.shape = shape
         self.weights = weights
         self.device = weights.embedding.device
@@ -342,7 +348,8 @@ class Decoder:
     def cover(self, positions: int) -> None:
         """Compute the rotary cosines and sines of at least the positions 0 to `positions - 1`.
 
-        The numbers of a position do not depend on how many positions are computed.
+        If they have been computed before, nothing is done. Otherwise more positions are computed than requested, so the
+        computation is rare. The numbers of a position do not depend on how many positions are computed.
         """
         if positions <= self._cos.shape[0]:
             return
@@ -362,9 +369,10 @@ class Decoder:
     ) -> torch.Tensor:
         """Run the layers over tokens of any sequences, and return logits of the next tokens.
 
-        `attend` gets the keys and values of all tokens, not only of the selected tokens, and never sees the rows that
-        `pad_rows` adds. Matrix products have inputs of the type `weights.products`; the residual stream, norms,
-        rotations and logits are float32.
+        `attend` gets the keys and values of all tokens in every layer. The last layer computes its MLP only for the
+        selected tokens. `pad_rows` adds rows to matrix products for speed; they are removed before `attend` and from
+        the result. Matrix products have inputs of the type `weights.products`; the residual stream, norms, rotations
+        and logits are float32.
 
         Args:
             tokens: Token ids, [n], of several sequences in one row.

@@ -23,7 +23,9 @@ _JSON = {"content-type": "application/json"}
 
 
 def connect(address: Address, at_once: int = 1) -> httpx.AsyncClient:
-    """Return an HTTP client for a server, without a timeout, because a server sends nothing until an answer is ready.
+    """Return an HTTP client for a server.
+
+    The client has no timeout, because a server sends nothing until an answer is ready, however long that takes.
 
     Args:
         address: The server's URL and key.
@@ -92,7 +94,10 @@ class ServerGroupClient:
     """
 
     def __init__(self, servers: Sequence[Address]) -> None:
-        """Prepare a client for each server, since one client for all would search all its connections per message."""
+        """Prepare an HTTP client for each server.
+
+        A single client for all servers would be slow: it searches all of its connections for each message.
+        """
         self.servers = tuple(servers)
         self._loop = Loop()
         self._clients = [connect(server) for server in self.servers]
@@ -146,7 +151,7 @@ class ServerGroupClient:
 def update_session(servers: ServerGroupClient) -> Iterator[None]:
     """Begin a weight update on all servers, and end the update after the `with` block.
 
-    After an exception the update is not ended, because the caller then ends the servers.
+    If the block raises an exception, the update stays open, and the caller has to end the servers.
     """
     servers.ask("/begin_weight_update", {})
     yield
@@ -158,9 +163,10 @@ def call_all(
     meanwhile: Callable[[], None] = lambda: None,
     patience: float | None = None,
 ) -> None:
-    """Run functions in a thread each, because they may wait for each other, and wait until all have returned.
+    """Run each function in a thread of its own, and wait until all have returned.
 
-    Of several exceptions a ProcessDied is raised, because a process that died causes the other exceptions.
+    The threads are needed because the functions may wait for each other. If functions raise exceptions, a ProcessDied
+    among them is raised, because the death of a process causes the other exceptions; otherwise the first is raised.
 
     Args:
         calls: The functions.

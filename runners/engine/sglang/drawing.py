@@ -12,7 +12,10 @@ from typing import Any
 import torch
 
 Pick = Callable[[Any, Any], Any]
-"""A function of rows of probabilities and their positions in the batch, to a token for each, as a column."""
+"""Samples a token id for each row of weights, as a column [n, 1].
+
+The arguments are weights [n, vocab], by token id, and the indices of these n rows in the batch, which have their seeds.
+"""
 
 
 def draw_rows(
@@ -27,7 +30,7 @@ def draw_rows(
         top_ks: The number of most likely tokens that remain, [rows]; 1 for greedy sampling (the lowest id of equals).
         top_ps: The share of the remaining probability that top-p keeps, [rows].
         min_ps: The least probability relative to the most likely token, [rows]; None if no row has a minimum.
-        pick: The random choice.
+        pick: Samples a token at random from each row of weights, which are not normalised (see `Pick`).
 
     Returns:
         Tokens [rows, 1], weights after truncation [rows, vocab], the token id of each weight [rows, vocab], and the
@@ -58,8 +61,8 @@ def draw_uncut(probs: Any, top_ks: Any, pick: Pick) -> Any:
 
     Args:
         probs: Probabilities, [rows, vocab].
-        top_ks: 1 for greedy rows, [rows].
-        pick: The random choice.
+        top_ks: 1 or less for greedy rows, [rows].
+        pick: Samples a token at random from each row of weights (see `Pick`).
 
     Returns:
         Tokens [rows, 1].
@@ -105,7 +108,10 @@ def _draw_full(probs: Any, top_ks: Any, top_ps: Any, min_ps: Any, pick: Any) -> 
 
 
 def _draw_truncated(probs: Any, top_ks: Any, top_ps: Any, min_ps: Any, pick: Any) -> tuple[Any, Any, Any]:
-    """Sample each row after truncation by top-k, then top-p, then min-p; weights are in falling order.
+    """Sample each row after truncation by top-k, then top-p, then min-p.
+
+    The returned weights are sorted in falling order, with 0 for tokens that truncation removed. Truncation always
+    leaves the most likely token.
 
     Args:
         probs: Probabilities, [rows, vocab].

@@ -41,7 +41,7 @@ class SGLangEngine:
         """Start every server.
 
         Args:
-            hosts: The handles of the servers.
+            hosts: The handles of the servers, not yet started.
             settings: The settings that the servers share.
             limits: The context and vocabulary of the model.
             scratch_dir: The folder for the files by which processes find each other to exchange weights.
@@ -120,9 +120,11 @@ class SGLangEngine:
         forcing: Sequence[int],
         sampling: TokenSampling,
     ) -> list[list[ForcedTokens]]:
-        """Return the answers after cuts of responses; answers that `generate` forced for its plan are not forced again.
+        """Return the answers after cuts of responses.
 
-        A response goes to the server that generated it, which may still have its cache.
+        Answers that the last `generate` already forced for its plan are reused, if the plan had this forcing text and
+        this sampling. A response goes to the server that generated it, because its keys and values may still be cached
+        there.
 
         Args:
             requests: The requests of the responses.
@@ -183,11 +185,11 @@ class SGLangEngine:
 
 
 def _assign_servers(requests: Sequence[Request], servers: int, tokens: int = 1) -> list[int]:
-    """Return the index of a server for each request, so that servers get about equal work.
+    """Return the index of a server for each request, with about equal work for all servers.
 
-    Equal prompts go to the same server. The cost of a response is that of attention: with each token it reads its
-    prompt and, on average, half of the response. The most expensive prompts are assigned first, each to the server with
-    the least work.
+    Equal prompts go to the same server. The work of a response is its attention: each of its tokens attends to the
+    prompt and, on average, to half of the response. The prompts with the most work are assigned first, each to the
+    server with the least work so far.
 
     Args:
         requests: The requests.

@@ -73,13 +73,15 @@ class Fleet:
     def release(self) -> None:
         """Let servers that share devices with the trainer free the memory of their weights and caches.
 
-        A server would crash if it freed memory while its scheduler still has a request, even an answered request. The
-        flush before it answers only when the scheduler has none.
+        Servers that share no devices with the trainer are left as they are.
 
-        A server with a memory saver unmaps its keys, values and weights, and maps other memory at the same addresses
-        later. A server without a memory saver, as on a CPU, keeps its memory and only clears its cache. Memory that is
-        mapped again has no content: `load` maps weights first, sends them, and maps caches last, when the sender's memory
-        is free again.
+        A server crashes if it frees memory while its scheduler still has a request, even an answered request. So the
+        cache is flushed first: the server answers the flush when its scheduler has no request.
+
+        A server with a memory saver unmaps the memory of its keys, values and weights. `load` later maps new memory,
+        without content, at the same addresses: first for the weights, which are then sent, and last for the caches,
+        when the sender's memory is free again. A server without a memory saver, as on a CPU, keeps its memory and only
+        clears its cache.
         """
         if self._settings.shares_device:
             self._intact = False
@@ -108,11 +110,11 @@ class Fleet:
     def _send(self, state: Weights, version: int) -> None:
         """Send weights to all servers by the fastest of three ways.
 
-        Servers read a folder themselves. They get tensors of a trainer on the same devices through shared memory, and
-        tensors of other processes by broadcast.
+        A folder is read by the servers themselves. Tensors of a trainer on the same devices go through shared memory.
+        Tensors of a trainer on other devices are broadcast.
 
         Args:
-            state: The weights.
+            state: The weights: a folder, the tensors of this process, or the shards of several processes.
             version: The number of the weights.
         """
         ranks = self._settings.tensor_parallel
@@ -130,7 +132,11 @@ class Fleet:
             weights.broadcast(weights.iter_untied(state), self.servers, ranks, version, self._scratch_dir)
 
     def _colocated_with(self, world: int) -> bool:
-        """Return whether each server is on devices of the `world` processes that hold the weights."""
+        """Return whether every server is on devices of the processes that have the weights.
+
+        Args:
+            world: The number of processes that have the weights, each with a device of its own.
+        """
         return self._settings.shares_device and len(self.hosts) * self._settings.tensor_parallel <= world
 
     def _ask_all(self, path: str, **message: object) -> None:

@@ -38,8 +38,8 @@ _KEPT_SHARE = 0.5
 def hosts(settings: Settings, resources: Resources, logs: Path) -> list[ServerHandle]:
     """Return the handles of an engine's servers, which the caller starts.
 
-    In a Ray task the servers are Ray actors. Otherwise they are processes of this machine; a process that caches
-    servers (`keep_servers`) lends those of the task before.
+    In a Ray task the servers are Ray actors. Otherwise they are processes on this machine. If this process caches
+    servers (`keep_servers`), a task gets the cached servers, unless another task uses them.
 
     Args:
         settings: The settings that the servers share.
@@ -56,10 +56,15 @@ def hosts(settings: Settings, resources: Resources, logs: Path) -> list[ServerHa
 
 
 def devices_here(resources: Resources) -> list[str | None]:
-    """Return the GPUs of each server of this machine.
+    """Return the GPUs of each server on this machine.
+
+    `resources.devices` names them if it is set. Otherwise each server gets the next `tensor_parallel` of the visible
+    GPUs; if engines are disaggregated, the first GPUs are left to the trainers. The list has fewer servers than
+    `resources.engines` if there are too few GPUs.
 
     Returns:
-        For each server, the value of its `CUDA_VISIBLE_DEVICES`, such as "0,1"; None to inherit this process's value.
+        For each server, the value of its `CUDA_VISIBLE_DEVICES`, such as "0,1". None lets a server inherit this
+        process's value: on a CPU, or for a single server if no server gets all the GPUs that it needs.
     """
     if not resources.device.startswith("cuda"):
         return [None] * resources.engines
@@ -75,8 +80,9 @@ def devices_here(resources: Resources) -> list[str | None]:
 def colocated_settings(settings: Settings, trainer_bytes: float) -> Settings:
     """Return the settings of servers that share their devices with a trainer.
 
-    On a GPU, servers free their memory while the trainer works if SGLang's Python has `torch_memory_saver`; otherwise
-    they get half of the free memory, with a warning. On a CPU servers cannot free memory.
+    On a GPU the settings depend on SGLang's Python. With the package `torch_memory_saver`, servers free their memory
+    while the trainer works. Without it, they keep half of the GPU's free memory, and a warning is logged. On a CPU
+    servers cannot free memory.
 
     Args:
         settings: The settings without a trainer.
@@ -102,7 +108,11 @@ def colocated_settings(settings: Settings, trainer_bytes: float) -> Settings:
 
 
 def owns_gpus(resources: Resources) -> bool:
-    """Return whether a Ray task's servers reserve GPUs: engines are disaggregated, or the task itself has no GPU."""
+    """Return whether the servers of a Ray task reserve GPUs of their own.
+
+    They do if engines and trainer are disaggregated, or if the task itself has no GPU. Otherwise they use the task's
+    GPUs. The result is also False outside Ray, and if the task needs no GPUs.
+    """
     if not on_ray() or not resources.reserves_gpus:
         return False
     import ray
@@ -115,6 +125,10 @@ class ServerActor(Server):
 
     def __init__(self, settings: Settings, log: Path, client_node: str) -> None:
         """Prepare a server that listens on the loopback, or at its node's address if its client is on another node.
+
+        The server's processes also join process groups, through which a trainer broadcasts weights. If the cluster has
+        several nodes, `reach` is the address of this node, at which processes on other nodes join these groups. With a
+        single node, `reach` is None, and the groups use only the loopback.
 
         Args:
             settings: The settings of the server.
@@ -177,7 +191,7 @@ class RayServer(ServerHandle):
 
     @property
     def alive(self) -> bool:
-        """Return whether the actor's call of `outlive` is still pending, so that the server runs as far as Ray knows."""
+        """Return whether the actor's call of `outlive` is still pending; the call ends with the server or its node."""
         return not self.ray.wait([self.life], timeout=0)[0]
 
     def kill(self) -> None:
@@ -193,7 +207,9 @@ class RayServer(ServerHandle):
     def _create_actor(self) -> Any:
         """Create the Ray actor on the node and with the GPUs that the task's resources say.
 
-        The server has its own GPUs, or the GPUs of trainers in a bundle, or the GPUs of this task on this node.
+        There are three cases. The server reserves GPUs of its own in its bundle. Or several trainers share their GPUs
+        with servers: the actor goes to the trainers' bundle and sees their GPUs. Or it runs on this node with this
+        task's GPUs.
         """
         from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
@@ -244,7 +260,10 @@ class ServerCache:
         self._lent: set[CachedServer] = set()
 
     def hosts(self, settings: Settings, python: Path, outputs: ServerOutputs) -> list[CachedServer] | None:
-        """Lend servers to a task; end the cached servers first if the task cannot use them.
+        """Lend servers to a task, which gives them back by `CachedServer.stop`.
+
+        If the task cannot use the cached servers, they are ended, and new servers are cached. A new server is not
+        started here, but by the task.
 
         Args:
             settings: The settings of the task's servers.
@@ -288,12 +307,16 @@ class ServerCache:
 
 
 class CachedServer(Server):
-    """A server that a task starts if it does not run, gives other weights if it does, and stops by giving it back."""
+    """A server process that tasks use in turn.
+
+    A task starts the process if it does not run, and otherwise loads its model into it. `stop` gives the server back to
+    the cache, by the function `give_back`, and the process goes on.
+    """
 
     give_back: Callable[[], None]
 
     def begin(self, port: int | None = None) -> None:
-        """Start the process on `port` or a free port, if it does not run."""
+        """Start the process on `port` (None for a free port), unless the process runs already."""
         if not self.alive:
             super().begin(port)
 
@@ -314,7 +337,10 @@ class CachedServer(Server):
         self.give_back()
 
     def _load_model(self, address: Address) -> bool:
-        """Let an idle server load the weights of the task's model; return whether the server could."""
+        """Let the server load the weights of the task's model, and return whether the server could.
+
+        The result is False if the server is not idle after `_IDLE_SECONDS`, refuses the weights, or does not answer.
+        """
         try:
             answer = httpx.post(
                 f"{address.url}/flush_cache",
@@ -353,7 +379,7 @@ def _config(file: Path) -> dict[str, Any] | None:
 
 
 def _max_positions(settings: Settings) -> int:
-    """Return the model's longest sequence in tokens, by its config."""
+    """Return the model's longest sequence in tokens: by its config, else the context of `settings`."""
     return int((_config(settings.model / _CONFIGS[0]) or {}).get("max_position_embeddings", settings.context))
 
 
@@ -361,7 +387,10 @@ _cache: ServerCache | None = None
 
 
 def keep_servers() -> None:
-    """Let tasks of this process reuse each other's servers until `end_servers`; called before each task."""
+    """Let tasks of this process reuse each other's servers, until `end_servers` is called.
+
+    Called before each task. Servers that the last task has not given back are then free for the next task.
+    """
     global _cache
     _cache = _cache or ServerCache()
     _cache.regain()

@@ -48,12 +48,12 @@ def tell_drawn_probability() -> None:
 
 
 def draw_by_token() -> None:
-    """Patch SGLang's sampling, so that a request's sample does not depend on its batch.
+    """Patch SGLang's sampling to make a request's sample independent of the other requests of its batch.
 
-    SGLang assigns its random numbers to token ids if no request of a batch truncates the distribution, and to ranks
-    otherwise, also for a greedy request. The patch always assigns them to token ids, samples each row by its own kind
-    (greedy, full or truncated), and truncates by top-k, then top-p, then min-p (`drawing.py`). A batch without
-    truncation, which the CPU knows, is not sorted.
+    Without the patch, SGLang gives each token id a random number if no request of the batch truncates the distribution.
+    If any request truncates, SGLang gives the random numbers to ranks of tokens, for all requests. The patch always
+    gives them to token ids. It samples each row by its own kind (greedy, full or truncated), and truncates by top-k,
+    then top-p, then min-p (`drawing.py`). Only rows that are truncated are sorted.
     """
     import torch
     from sglang.srt.layers import sampler
@@ -64,9 +64,9 @@ def draw_by_token() -> None:
     truncates = True
 
     def mark_top_k(cls: Any, batch: Any, *args: Any, **named: Any) -> Any:
-        """Replace `from_schedule_batch`: set the batch's flag of top-p for requests with top-k too.
+        """Replace `from_schedule_batch`: set the batch's flag of top-p also if a request has top-k.
 
-        SGLang's own flag of top-k is also set for greedy requests, so it does not tell whether a row is truncated.
+        The flag then says that a row is truncated. SGLang's flag of top-k cannot say this: greedy requests set it too.
         """
         info = original(cls, batch, *args, **named)
         info.need_top_p_sampling |= any(1 < r.sampling_params.top_k < TOP_K_ALL for r in batch.reqs)
@@ -117,7 +117,10 @@ def draw_by_token() -> None:
 
 
 def seed_draws() -> None:
-    """Patch SGLang to sample by the seeds of requests without deterministic kernels, where it ignores seeds."""
+    """Patch SGLang to sample by the seeds of requests, even without deterministic kernels.
+
+    By default SGLang ignores the seeds of requests if deterministic inference is off.
+    """
     import torch
     from sglang.srt.sampling.sampling_batch_info import SamplingBatchInfo
 
@@ -146,9 +149,10 @@ def _load_file(name: str) -> Any:
 
 
 def meet_in_file() -> None:
-    """Patch SGLang's groups for weight updates to rendezvous by a file, because a port would be open to everybody.
+    """Patch SGLang's process groups for weight updates to rendezvous through a file.
 
-    The patch applies if the address of a group is an absolute path.
+    The patch applies to a group whose address is an absolute path. Another group rendezvouses through a port, which
+    everybody on the network can open.
     """
     from sglang.srt.model_executor.model_runner_components import weight_updater
     from torch._C._distributed_c10d import PrefixStore
@@ -174,8 +178,8 @@ def meet_in_file() -> None:
 def tell_plain_logprobs() -> None:
     """Patch SGLang to return log-probabilities as a list of numbers.
 
-    Otherwise an answer has a list of number, token and text for each token, and most of the time to read an answer goes
-    into these lists.
+    By default an answer has a list of log-probability, token id and text for each token. Reading these lists takes most
+    of the time to read an answer.
     """
     from sglang.srt.managers.tokenizer_manager import TokenizerManager
 
@@ -189,7 +193,10 @@ def tell_plain_logprobs() -> None:
 
 
 def answer_at_cuts() -> None:
-    """Add the route `/reodsl/forced` to the server, which forces answers at many cuts of a response that is sent once."""
+    """Add the route `/reodsl/forced` to the server.
+
+    A request to this route sends a response once, and asks for forced answers at many cuts of the response.
+    """
     from sglang.srt.entrypoints import http_server
     from sglang.srt.managers.io_struct import GenerateReqInput
 
@@ -208,11 +215,11 @@ def answer_at_cuts() -> None:
 
 
 def end_with_owner() -> None:
-    """Make this process and its server end when the owner, the process that started the server, ends.
+    """Make this process end when the owner, the process that started the server, ends.
 
-    The owner holds the other end of the pipe that is standard input, so the pipe closes when the owner ends. Without a
-    pipe the server has no owner and goes on. Every process of the server watches the pipe, because the kernel's signal
-    of a parent's death would miss a process that is just being started.
+    Standard input is a pipe whose other end the owner has, so the pipe closes when the owner ends. If standard input is
+    no pipe, the server has no owner, and nothing is done. Every process of the server calls this function and watches
+    the pipe. The kernel's signal of a parent's death alone would miss a process that is just being started.
     """
     if not stat.S_ISFIFO(os.fstat(0).st_mode):
         return
@@ -230,7 +237,10 @@ def end_with_owner() -> None:
 
 
 def try_port() -> None:
-    """Exit if another program listens on the server's port, which SGLang would notice only after loading the model."""
+    """Exit if another program listens on the server's port.
+
+    SGLang itself would notice this only after loading the model, which may take minutes.
+    """
     options = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
     options.add_argument("--host", default="127.0.0.1")
     options.add_argument("--port", type=int, default=30_000)

@@ -22,8 +22,8 @@ _FORCED_PRIORITY = 1
 def drawing(sampling: TokenSampling, seed: int, num_sampled: int = 0) -> dict[str, Any]:
     """Return the `sampling_params` of a server's request.
 
-    A server samples a token by the seed and the token's position in the sequence, so a response that is requested in
-    two parts has the same tokens.
+    A server samples each token by the seed and the token's position in the sequence. A response has the same tokens if
+    it is requested in two parts.
 
     Args:
         sampling: How tokens are sampled, with the limit of the full response.
@@ -43,34 +43,35 @@ def drawing(sampling: TokenSampling, seed: int, num_sampled: int = 0) -> dict[st
 
 @dataclass(slots=True)
 class Draft:
-    """A response while it is generated: the tokens that came so far, and the weights of each part."""
+    """A response while it is generated: its tokens so far, and the versions of the weights that sampled them."""
 
     request: Request
     """The request."""
     sampling: TokenSampling
-    """Its sampling, with its own limit."""
+    """The sampling of the response's tokens, with the request's own limit of tokens."""
     probes: bool = False
-    """True if log-probabilities are asked for even if nothing reads them: one that is not finite reveals broken weights."""
+    """True to request log-probabilities also as a test: one that is not finite shows broken weights."""
     tokens: list[int] = field(default_factory=list)
     """The tokens so far."""
     logprobs: array[float] = field(default_factory=lambda: array("d"))
-    """Their log-probabilities."""
+    """The log-probabilities of `tokens`; empty if they were not requested."""
     sampling_logprobs: array[float] = field(default_factory=lambda: array("d"))
-    """Their log-probabilities under the sampling distribution, if it is another."""
+    """The log-probabilities of `tokens` under the sampling distribution, if it differs from the model's; else empty."""
     versions: list[int] = field(default_factory=list)
     """The versions of the weights, in the order of tokens."""
 
     def message(self) -> dict[str, Any]:
-        """Return the message that requests the tokens that are still missing."""
+        """Return the message that requests the next tokens, up to the limit of the response."""
         return {
             "input_ids": [*self.request.prompt, *self.tokens],
             "sampling_params": drawing(self.sampling, self.request.seed, len(self.tokens)),
         } | self._logprobs()
 
     def _logprobs(self) -> dict[str, Any]:
-        """Return the fields of the message that request log-probabilities; empty if they are not needed.
+        """Return the fields of the message that request log-probabilities; empty if they are not requested.
 
-        Log-probabilities are most of an answer's bytes.
+        They are most of an answer's bytes. The sampling mask, which SGLang needs for `sampling_logprobs`, is requested
+        if tokens are sampled at random from another distribution than the model's own.
         """
         if not (self.sampling.logprobs or self.probes):
             return {}
@@ -86,8 +87,11 @@ class Draft:
         Args:
             answer: The JSON object of the answer.
 
+        A server may stop early: at an end token that the model's config names but `stop_ids` does not, or after an
+        abort. The response has ended only at a token of `stop_ids` or at the limit of tokens.
+
         Returns:
-            The response if it has ended; None if the rest has to be requested.
+            The response if it has ended; None if more tokens have to be requested.
 
         Raises:
             Problem: E0802 for a log-probability that is not finite, E0824 for an answer that does not fit the request.
@@ -154,7 +158,9 @@ def forced_message(
     seeds: Sequence[int],
     sampling: TokenSampling,
 ) -> dict[str, Any]:
-    """Return the message that requests forced answers at several cuts of a sequence, which the server cuts itself.
+    """Return the message that requests forced answers at several cuts of a sequence.
+
+    The message contains the sequence once, and the server cuts it at each cut.
 
     Args:
         tokens: The prompt and the response.
@@ -174,14 +180,14 @@ def forced_message(
 
 
 def forced_tokens(answer: Mapping[str, Any], sampling: TokenSampling) -> tuple[int, ...]:
-    """Return the tokens of a forced answer.
+    """Return the tokens of a forced answer, at most `sampling.max_tokens`.
 
     Args:
         answer: The JSON object of the server's answer.
         sampling: The sampling of the request, for the limit of tokens.
 
     Raises:
-        Problem: E0824 if the server aborted the answer.
+        Problem: E0824 if the server aborted the answer or sent no token.
     """
     tokens = tuple(int(token) for token in answer["output_ids"])
     reason = (answer["meta_info"].get("finish_reason") or {}).get("type")

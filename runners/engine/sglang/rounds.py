@@ -25,7 +25,7 @@ Answers = dict[int, tuple[int, ...]]
 
 @dataclass(slots=True)
 class PendingRequest:
-    """A response to generate or to force answers out of, so far."""
+    """A request while it is worked on: the response so far, and the answers that are forced at cuts of the response."""
 
     index: int
     """Its position among the requests."""
@@ -38,7 +38,7 @@ class PendingRequest:
     response: Generation | None = None
     """The response, if it has ended."""
     cuts: tuple[int, ...] = ()
-    """Tokens after which answers are forced."""
+    """The cuts: for each forced answer, the number of the response's tokens before it."""
     answers: Answers = field(default_factory=dict)
     """The forced answers so far, by cut."""
 
@@ -57,7 +57,7 @@ class PendingRequest:
 
 @dataclass(slots=True)
 class PrefixCacheStats:
-    """Tokens `sent` to servers for forced answers, and how many of them were `cached` by the server."""
+    """Counts of the tokens `sent` to servers for forced answers, and of those that servers had `cached`."""
 
     sent: int = 0
     cached: int = 0
@@ -74,7 +74,11 @@ EXPECTED_SHARE = 1 / 3
 
 
 class RequestLoop:
-    """A loop that sends requests until all are done, to their own server or to a free server if that is full."""
+    """A loop that sends requests to servers until all are done.
+
+    Each request waits for its own server, `PendingRequest.server`. A server without waiting requests takes requests
+    that wait for a full server.
+    """
 
     def __init__(
         self,
@@ -90,8 +94,8 @@ class RequestLoop:
         Args:
             works: The requests, which the loop changes in place.
             servers: The servers, to which `PendingRequest.server` is an index.
-            at_once: The most requests of a server at a time. With a `plan` there are no more than the server's caches are
-                expected to hold, so that new requests do not evict the prefixes of answers that are forced next.
+            at_once: The most requests of a server at a time. With a `plan` there may be fewer: only as many as the
+                server's caches are expected to hold (see `_is_full`).
             plan: The answers to force; None for responses without answers.
             stats: Counts of cached tokens, which the loop adds to.
             on_response: Called in the loop's thread for each request that is done. An exception that it raises ends the
@@ -124,7 +128,10 @@ class RequestLoop:
                 group.create_task(self._serve(number))
 
     async def _serve(self, number: int) -> None:
-        """Send requests to server `number` whenever it can take one, until the requests of all servers are done."""
+        """Send requests to server `number` whenever it is not full, until the requests of all servers are done.
+
+        The server first sends its own waiting requests, then those of full servers (see `_next_request`).
+        """
         async with connect(self._servers[number], self._at_once) as client, asyncio.TaskGroup() as group:
             while self._open:
                 while not self._is_full(number) and (work := self._next_request(number)) is not None:
@@ -156,10 +163,10 @@ class RequestLoop:
         self._wake_servers()
 
     def _next_request(self, number: int) -> PendingRequest | None:
-        """Remove and return the next request of server `number`.
+        """Remove the next request for server `number` from its queue, and return it.
 
-        If the server's own queue is empty, the request comes from the longest queue of a full server; None if there is no
-        such queue.
+        If the server's own queue is empty, the request is the last in the longest queue of a full server. The result is
+        None if no full server has a queue.
         """
         if self._waiting[number]:
             return self._waiting[number].popleft()
@@ -169,9 +176,13 @@ class RequestLoop:
     def _is_full(self, number: int) -> bool:
         """Return whether server `number` has to finish a request before it gets another.
 
-        A server is full at `at_once` requests, or if its running requests and one more are expected to need more tokens
-        than its caches hold. The expected length is an average over the responses that have ended, at their length, and
-        those that run, at an assumed length, because the first responses to end are short.
+        A server is full at `at_once` requests. If answers are forced (`plan`), it is also full if its running requests
+        and one more are expected to need more tokens than its caches hold. Otherwise a new request would evict the
+        prefixes of answers that are forced next.
+
+        The expected length is the mean over all responses of all servers: their true length if they have ended, an
+        assumed length if they run. Ended responses alone would give too short a mean, because short responses end
+        first.
         """
         running, cache_tokens = self._running_at[number], self._servers[number].cache_tokens
         if running >= self._at_once:
@@ -198,11 +209,14 @@ async def _answer(
 ) -> None:
     """Get a request's response from a server, and the forced answers of the plan, and store them in `work`.
 
+    A response that `work` already has is not requested again. The cuts are those of `work`, or if it has none, the
+    plan's.
+
     Args:
         work: The request.
         client: The connection to the server.
         address: The server.
-        plan: The answers to force; None for none.
+        plan: The answers to force; None to force no answers.
         stats: Counts of cached tokens, which are increased.
     """
     while work.response is None:
@@ -223,7 +237,7 @@ async def _force(
     sampling: TokenSampling,
     stats: PrefixCacheStats,
 ) -> None:
-    """Get the forced answers of a request's open cuts from a server, in a single message.
+    """Get the forced answers of a request's open cuts, if there are any, from a server with a single message.
 
     Args:
         work: The request, whose `answers` are filled.

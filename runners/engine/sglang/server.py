@@ -38,7 +38,7 @@ _ARCHITECTURE = re.compile(
 
 
 def diagnose(settings: Settings, log: Path, begin: int = 0, status: int | None = None) -> Problem:
-    """Return the reason why a server ended before it was healthy, by the words of its log.
+    """Return the error of a server that ended before it was healthy, found by known phrases in the server's log.
 
     Args:
         settings: The settings of the server.
@@ -47,7 +47,8 @@ def diagnose(settings: Settings, log: Path, begin: int = 0, status: int | None =
         status: The exit status of the process, negative for a signal; None if it is not known.
 
     Returns:
-        E0937 if memory ran out, E0801 for an architecture that SGLang lacks, else E0821 with the end of the log.
+        E0937 if memory ran out, E0801 for an architecture that SGLang lacks, else E0821 with the end of the log. If the
+        system killed the server, E0937 is a `ProcessDied`, after which a task may be tried again.
     """
     from runners.machine.memory import OOM_TEXTS
 
@@ -111,9 +112,10 @@ def out_of_memory(settings: Settings, log: Path, lines: Sequence[str], words: st
 
 
 def port_taken(log: Path, begin: int = 0) -> bool:
-    """Return whether a server's log says, after byte `begin`, that another program listens on the server's port.
+    """Return whether a server's log says that another program listens on the server's port.
 
-    These words need not be at the end of the log, because SGLang goes on until its first request to the port fails.
+    The log is searched from byte `begin` to its end. Other lines may follow the words, because SGLang goes on until its
+    first request to the port fails.
     """
     return any(mark in read_end(log, begin) for mark in IN_USE)
 
@@ -176,7 +178,10 @@ class ServerHandle:
 
 
 class Server(ServerHandle):
-    """A server process on this machine. `start` may be called again after the process died; `stop` at any time."""
+    """A server process on this machine.
+
+    `start` may be called again after the process died, and `stop` at any time.
+    """
 
     def __init__(
         self,
@@ -247,7 +252,10 @@ class Server(ServerHandle):
         return self.process is not None and self.process.poll() is None
 
     def _open_log(self) -> Path:
-        """Return a path of the server's log through this process's open file, which works after the file is removed."""
+        """Return a path of the server's log that still works after the log is removed.
+
+        The path goes through this process's open file of the log. If no file is open, it is the ordinary path.
+        """
         output = self._output
         return self.log if output is None else Path(f"/proc/{os.getpid()}/fd/{output.fileno()}")
 
@@ -291,7 +299,9 @@ class Server(ServerHandle):
             self.process = Child(command, environment, stdout=log, stderr=subprocess.STDOUT)
 
     def _wait_until_healthy(self, address: Address) -> bool:
-        """Wait until the server answers a request with its key; return False if its process ends before.
+        """Wait until the server answers requests, and return whether it is the server and accepts its key.
+
+        The result is False if the server's process ends, or if another program answers on the port and refuses the key.
 
         Raises:
             Problem: E0821 if the server is not healthy after `settings.patience` seconds.
@@ -324,13 +334,15 @@ class Server(ServerHandle):
 def choose_rendezvous(folder: Path, port: int, reach: str | None) -> dict[str, str]:
     """Return the environment variables that make a server's processes rendezvous privately.
 
-    SGLang by itself would open a port on every network interface.
+    By default SGLang would open a port on every network interface. The variables name a file for the rendezvous, and
+    the network interface that gloo uses. NCCL is bound to the loopback interface if no other machine takes part.
+    Variables that the user has set for gloo or NCCL are not changed.
 
     Args:
         folder: A private folder, for the file by which the processes find each other.
         port: The server's port, which is unique on this machine and names the server's shared memory.
-        reach: The address at which processes on other machines join groups of the server's processes; None to listen
-            on the loopback interface only.
+        reach: The address of this machine at which processes on other machines join process groups with the server's
+            processes; None to use only the loopback interface.
     """
     name = interface(reach)
     chosen = {GLOO: name} if name and GLOO not in os.environ else {}
@@ -340,7 +352,10 @@ def choose_rendezvous(folder: Path, port: int, reach: str | None) -> dict[str, s
 
 
 def read_settings(address: Address) -> Address:
-    """Return the address completed with the settings that the running server reports; unchanged if it reports none."""
+    """Return the address with the version, cache size and NCCL channels that the running server reports.
+
+    If the server gives no readable reply, the address is returned unchanged.
+    """
     try:
         answer = httpx.get(
             f"{address.url}/server_info", headers=address.headers, trust_env=False, timeout=30.0
@@ -351,7 +366,9 @@ def read_settings(address: Address) -> Address:
 
 
 def add_settings(address: Address, settings: Mapping[str, Any]) -> Address:
-    """Return the address completed with the version, cache size and NCCL channels of a server.
+    """Return the address with the version, cache size and NCCL channels from a server's settings.
+
+    The number of channels is fixed (`CHANNELS`) if the server runs deterministically on several GPUs, else 0.
 
     Args:
         address: The server's address.

@@ -26,10 +26,10 @@ REMEDY = f"run `make sglang` in a checkout, or name a Python that has it in {VAR
 
 
 def candidates() -> Iterator[Path]:
-    """Yield the paths of Pythons that may have SGLang, best first.
+    """Yield the paths of Pythons that may have SGLang, best first. The files may be missing.
 
-    If `REODSL_SGLANG_PYTHON` is set, it is the only candidate. Otherwise they are this Python, if it has SGLang, and the
-    Python that `make sglang` installs.
+    The Python that `REODSL_SGLANG_PYTHON` names is the only candidate, if the variable is set. Otherwise the candidates
+    are this process's Python, if it has SGLang, and then the Python that `make sglang` installs.
     """
     named = os.environ.get(VARIABLE)
     if named:
@@ -75,7 +75,7 @@ def _not_installed() -> Diagnostic:
 
 
 def saves_memory(python: Path) -> bool:
-    """Return whether servers of this Python can free GPU memory while they run, by the package `torch_memory_saver`."""
+    """Return whether a Python has the package `torch_memory_saver`, by which servers free GPU memory while they run."""
     return _has_package(python, "torch_memory_saver")
 
 
@@ -193,13 +193,18 @@ class Settings:
 
     @property
     def cache_tokens(self) -> int:
-        """Return how many tokens of keys and values a server on a CPU caches: those of at least two sequences."""
+        """Return how many tokens of keys and values a server on a CPU caches.
+
+        They fill `_CPU_CACHE_BYTES`, but are at most 131072 tokens, and at least those of two sequences.
+        """
         return max(2 * (self.context + MARGIN_TOKENS), min(_CPU_CACHE_BYTES // self.token_bytes, 1 << 17))
 
     def environment(self, base: Mapping[str, str], key: str) -> dict[str, str]:
         """Return the environment variables of the server's process.
 
-        The server is offline, does not import this process's modules, and uses one thread per process on a CPU.
+        The variables keep the server offline, and hide this process's `PYTHONPATH`, so that the server imports its own
+        packages. On a CPU each process of the server uses one thread and sees no GPU. With a memory saver, expandable
+        segments of torch's allocator are turned off.
 
         Args:
             base: This process's environment variables.
@@ -239,7 +244,8 @@ class Settings:
 def colocated_fraction(free: float, total: float, trainer_bytes: float) -> float:
     """Return the share of a GPU's free memory for a server that shares the GPU with a trainer.
 
-    Server and trainer together then use the share `USABLE` of the GPU's memory, which leaves memory for computations.
+    Server, trainer, and the memory that is in use now then fill the share `USABLE` of the GPU. If nothing is left for
+    the server, the result is the tiny share `_MIN_FRACTION`, with which the server refuses to start.
 
     Args:
         free: The bytes that are free on the device now.
@@ -276,9 +282,10 @@ def patience() -> float:
 def toolkit(python: Path) -> dict[str, str]:
     """Return the environment variables that make servers use the CUDA toolkit among SGLang's Python packages.
 
-    Servers compile kernels when they start. The node's toolkit is not used, because its compiler, headers and runtime
-    may have other versions. SGLang links against a folder `lib64`, which the packages lack: it is created here, or by
-    `make sglang` if servers may not write. `PATH` finds `ninja` in the folder of the Python.
+    Servers compile kernels when they start. They do not use the machine's own toolkit, whose compiler, headers and
+    runtime may have other versions. SGLang links against a folder `lib64`, which the packages lack. This function
+    creates the folder; if it may not write there, `make sglang` has to have created it. `PATH` begins with the folder
+    of the Python, which contains `ninja`.
 
     Args:
         python: The Python that has SGLang.

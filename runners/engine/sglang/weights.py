@@ -92,8 +92,8 @@ class Bucket:
 def buckets(tensors: Iterable[tuple[str, torch.Tensor]], size: int = SEND_BYTES) -> Iterator[Bucket]:
     """Yield copies of named tensors in buckets, in their order.
 
-    Each copy is on its tensor's device, so that the reader of a bucket never reads the trainer's memory. The numbers of a
-    bucket all have the same width in bytes, so every view is aligned.
+    Servers read the copies, never the trainer's own tensors. A copy stays on the device of its tensor. All numbers of a
+    bucket have the same width in bytes, which keeps every view in `flat` aligned.
 
     Args:
         tensors: Full tensors by name.
@@ -119,8 +119,8 @@ def buckets(tensors: Iterable[tuple[str, torch.Tensor]], size: int = SEND_BYTES)
 def _shareable_memory(device: torch.device) -> Iterator[None]:
     """Turn expandable segments of torch's allocator off inside a `with` block, if the user has turned them on.
 
-    Another process can open the memory that is allocated in the block. It could open an expandable segment only by a
-    system call that containers forbid.
+    Servers have to open the memory that is allocated in the block. To open an expandable segment, a server would need a
+    system call that containers forbid. On a CPU the block changes nothing.
     """
     settings = torch._C._accelerator_getAllocatorSettings() if device.type == "cuda" else ""
     if not EXPANDABLE.search(settings):
@@ -151,6 +151,8 @@ def group_tensors(
 ) -> Iterator[list[tuple[str, torch.Tensor]]]:
     """Yield groups of consecutive named tensors whose numbers have the same width in bytes.
 
+    A new group begins if the next tensor has numbers of another width, or would make the group larger than `size`.
+
     Args:
         tensors: Full tensors by name.
         size: The most bytes of a group, except for a single larger tensor.
@@ -169,7 +171,10 @@ def group_tensors(
 
 
 def iter_untied(state: State) -> Iterator[tuple[str, torch.Tensor]]:
-    """Yield the names and tensors of a state dict, except an output head that shares the memory of the embeddings."""
+    """Yield the names and tensors of a state dict, except an output head whose memory was yielded before.
+
+    With tied weights the output head (`lm_head…`) is the same memory as the embeddings, which come first.
+    """
     seen: set[tuple[int, tuple[int, ...]]] = set()
     for name, tensor in state.items():
         memory = (tensor.data_ptr(), tuple(tensor.shape))
@@ -228,7 +233,10 @@ def broadcast(
 
 
 class BroadcastGroup:
-    """Rank 0 of a process group with servers, besides the trainer's group: torch has no public call for a second group."""
+    """This process's membership, as rank 0, in a process group with servers.
+
+    A trainer already has a default group, and torch has no public call for a second group with other processes.
+    """
 
     def __init__(self, backend: str, store: Any, world: int, name: str, channels: int = 0) -> None:
         """Join the group as rank 0.
@@ -279,7 +287,9 @@ class BroadcastGroup:
 def _group(
     client: ServerGroupClient, ranks: int, backend: str, name: str, scratch_dir: Path
 ) -> Iterator[BroadcastGroup]:
-    """Form a process group of this process, as rank 0, and all processes of servers, for a `with` block.
+    """Form a process group of this process (rank 0) and all processes of the servers for a `with` block.
+
+    If the block raises an exception, the servers are not asked to leave the group, and pending work is aborted.
 
     Args:
         client: The connections to the servers.
@@ -348,9 +358,10 @@ def hand_over(
 ) -> None:
     """Hand all weights to the server on this process's device through shared memory, bucket by bucket.
 
-    Every rank of a trainer calls this (see `SharedWeights.run_on_all`). Server i has `per_server` processes, on the
-    devices of the ranks i × per_server and following, of which the first sends the server the handles of all. The next
-    bucket is copied while a server reads a bucket.
+    Every rank of a trainer calls this function (see `SharedWeights.run_on_all`). Server i has `per_server` processes.
+    They run on the devices of the ranks i × per_server to (i + 1) × per_server - 1. The first of these ranks gathers
+    the handles of their buckets and sends them to the server. Ranks without a server only take part in `gather`. While
+    a server reads a bucket, the next is copied.
 
     Args:
         pieces: Full tensors by name.

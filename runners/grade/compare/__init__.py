@@ -74,8 +74,11 @@ Examples: a figure `\angle ABC`, a residue `4 \pmod 3`, choices `A and C`, a cho
 def judge(gold: str, answer: str, tolerance: float) -> Plan:
     r"""Plan how to decide whether an answer agrees with its reference.
 
-    An answer is wrong if it or the reference is empty, or if it hides text (`\phantom`). The time is linear in both
-    lengths, except for sets, which have at most `MOST_ITEMS` members.
+    An answer is wrong if it or the reference is empty. It is also wrong if it hides text (`\phantom`), begins with a
+    sign for "about" (`~ 5`), or has a quantifier (`\forall`), and the reference does not. Answers to several labelled
+    parts, `(a) 12; (b) 7`, are compared part by part. Long texts are left to computer algebra.
+
+    The time is linear in both lengths, except for sets, which have at most `MOST_ITEMS` members.
 
     Args:
         gold: The reference.
@@ -119,6 +122,10 @@ _CONSTANT = re.compile(
 def _compare(tolerance: Fraction, depth: int, gold: str, answer: str) -> Plan:
     """Plan the comparison of an answer, or of a member of an answer, with its reference.
 
+    Equal texts agree. Then dates, times and other kinds decide (`same_kind`), then words with opposite meanings, which
+    never agree. If nothing has decided, all spellings of the two texts are compared in all forms, of which one has to
+    agree.
+
     Args:
         tolerance: The largest accepted distance of a rounded number, relative to the reference.
         depth: The number of enclosing texts of which `gold` and `answer` are members.
@@ -147,7 +154,10 @@ def _compare(tolerance: Fraction, depth: int, gold: str, answer: str) -> Plan:
 
 
 def _compare_forms(gold: str, answer: str, tolerance: Fraction, compare: Callable[[str, str], Plan]) -> Plan:
-    """Plan the comparison of two texts as numbers, else in the first form that decides, else as expressions.
+    """Plan the comparison of two texts.
+
+    Two numbers are compared as numbers. Otherwise the forms of `FORMS` are tried in order, and the first that decides
+    counts. If none decides, the texts are compared as expressions.
 
     Args:
         gold: The reference.
@@ -170,7 +180,9 @@ def _compare_forms(gold: str, answer: str, tolerance: Fraction, compare: Callabl
 def _numbers(gold: str, answer: str) -> tuple[MeasuredQuantity | None, MeasuredQuantity | None]:
     """Return the reference and the answer as numbers, or None for a text that is no number.
 
-    Whether a text is a number may depend on the other text: letters after a number are a unit or a factor.
+    Letters after a number may be a unit or a factor, and the other text says which. If the reference is no number, an
+    answer such as `5 m` counts as a product and no number; letters that are marked as text stay a unit. If the
+    reference is a number, a single letter after the answer's number is read as a unit.
     """
     expected, actual = _reference_number(gold), read_number(answer)
     if expected is None and actual is not None:
@@ -196,10 +208,10 @@ _ONE_DECIMAL = re.compile(r"(?:-|\\?\$)?[0-9]+\.[0-9]+(?![0-9])[^0-9]*$")
 
 
 def _decimal_comma(gold: str, answer: str) -> str:
-    """Return an answer with the same decimal separator as its reference.
+    """Return an answer with the same decimal separator as its reference (`gold`).
 
-    A comma becomes a point if the reference has a decimal point. A point becomes a comma if the reference is a number like
-    `0,25`, which without an answer may also be a list.
+    A comma becomes a point if the reference is a single number with a decimal point. A point becomes a comma if the
+    reference is a number below 1 with a comma, such as `0,25`. Any other answer is returned unchanged.
     """
     if "." in answer and "," in gold and _LESS_THAN_ONE.fullmatch(gold):
         return answer.replace(".", ",")
@@ -217,8 +229,9 @@ def _listed(text: str) -> list[str]:
 def expressions(reference: str) -> list[str]:
     """Return the different formulas in a reference that only computer algebra can read.
 
-    Numbers with their units, choices and words need no computer algebra. Groups and equations are divided into their
-    members, as in `judge`.
+    Numbers with their units, choices, words, dates and chemical formulas need no computer algebra, and are left out.
+    Groups and equations are divided into their members, as in `judge`. The result is empty if nothing needs computer
+    algebra.
 
     Args:
         reference: The reference.
