@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 
 @contextmanager
 def _explain_problems() -> Iterator[None]:
-    """Show the complete message of a `Problem` in its traceback, and end the block at every Ctrl-C.
+    """Add the complete message of a `Problem` to its traceback, and make a Ctrl-C end the block.
 
     A missing optional package becomes a `Problem` that names the extra to install.
     """
@@ -125,7 +125,11 @@ class LoadedSpec:
 
     @_explain_problems()
     def plan(self) -> dict[str, str]:
-        """Return the verdict on each task: `reuse`, `run`, `rerun` or `later`."""
+        """Return the verdict on each task by its name: `reuse`, `run`, `rerun` or `later`.
+
+        `reuse` has a stored result, `run` has none, `rerun` has one that is out of date, and `later` depends on
+        results that are not there yet.
+        """
         return {item.task.id: item.verdict for item in self._plan().items}
 
     @_explain_problems()
@@ -147,8 +151,8 @@ class LoadedSpec:
             out: The folder for report and tables; by default `runs/STUDY-DIGEST`.
             local: Whether all tasks run on this machine, even if the spec names a cluster.
             address: The address of a Ray cluster to run on.
-            without_sandbox: Whether a package's scorers may evaluate what models wrote if this machine has no
-                sandbox.
+            without_sandbox: Whether the functions of a Python package that grade answers may run on what models
+                wrote if this machine has no sandbox.
             allow_python: Whether Python code that the spec names may run although it is new to this machine.
             allow_served: Whether a served model may be asked although it is new to this machine.
             track: Names of trackers that get the steps of trainings; by default those of the user's
@@ -261,9 +265,10 @@ class _Notebook:
 
 @dataclass(frozen=True, slots=True)
 class FinishedRun:
-    """A finished run: its report, and the results that the report was made from, by their role as in `evaluate:ARM@SEED`.
+    """A finished run. In a terminal or a notebook it shows its main table: the averages of each arm.
 
-    In a terminal or a notebook it shows its main table: the averages of each arm.
+    `report` is the page. `inputs` has the folders of the results from which the report was made, by names such
+    as `evaluate:ARM@SEED`.
     """
 
     report: Path
@@ -397,7 +402,7 @@ def _spell_all(values: Mapping[str, object]) -> dict[str, str]:
     """Return Python values by name as texts that the command line would take.
 
     Raises:
-        Problem: E0114, if `values` is no mapping with texts as keys.
+        Problem: E0114, if `values` is not a mapping with texts as keys.
     """
     if not isinstance(values, Mapping) or not all(isinstance(name, str) for name in values):
         raise problem(

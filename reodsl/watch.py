@@ -100,6 +100,8 @@ def read_status(store: Store, record: RunRecord) -> Status:
 def read_state(store: Store, record: RunRecord, *, with_steps: bool = True) -> RunState:
     """Return the present state of a run, from the files that it has written.
 
+    If the run has ended, tasks that had started but not ended count as `stopped`.
+
     Args:
         store: The store of the run.
         record: The record of the run.
@@ -161,7 +163,7 @@ def _read_task(
         root: The folder of the store.
         task: The name of the task.
         event: The event of its start.
-        waiting: Whether it waits for another run.
+        waiting: Whether the task waits for another run.
         with_steps: Whether to read the metrics of trainings and the reasons of failures.
     """
     key = str(event.get("key", ""))
@@ -254,7 +256,9 @@ _SPARK = 24
 
 
 def draw_curve(steps: Sequence[Mapping[str, float]]) -> str:
-    """Return the reward of a training so far, or else its loss, as a line of blocks with its name.
+    """Return the reward of a training so far, or else its loss, as a line of block characters with its name.
+
+    The text is empty if there are fewer than two steps with either number.
 
     Args:
         steps: The metrics of each step.

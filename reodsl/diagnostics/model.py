@@ -231,7 +231,10 @@ def plural(count: int, noun: str) -> str:
 
 
 def fold(line: str, columns: int) -> list[str]:
-    """Return a line as lines of at most `columns` columns; later lines are indented further, and no word is broken."""
+    """Return a line as lines of at most `columns` columns, without breaking words.
+
+    Later lines are indented by four more columns, or like the first line if it is indented by six or more.
+    """
     if len(line) <= columns:
         return [line]
     indent = len(line) - len(line.lstrip())

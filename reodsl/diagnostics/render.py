@@ -199,7 +199,10 @@ def _fold_words(line: str, columns: int, below: str = "") -> list[str]:
 
 
 def lay_page(text: str, columns: int) -> str:
-    """Return a Markdown page whose paragraphs and list items are folded to `columns`; code and tables are unchanged."""
+    """Return a Markdown page with its paragraphs and list items folded to `columns`.
+
+    Code, tables and HTML stay as they are, because line breaks have a meaning in them.
+    """
     lines_out: list[str] = []
     separator = r"\n?^(```.*?^```)$\n?|\n(?=\n|- |\d+\. |\||<)|(?<=->)\n"
     for block in re.split(separator, text, flags=re.M | re.S):

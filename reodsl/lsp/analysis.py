@@ -111,7 +111,7 @@ def units(text: str, encoding: str = UTF16) -> int:
 
 @lru_cache(maxsize=CACHED_TEXTS)
 def _unit_ends(line: str, encoding: str) -> Sequence[int]:
-    """Return the number of code units before each character of a line, and before the line's end."""
+    """Return for each character of a line the number of code units before it, and last the number in the line."""
     if line.isascii():
         return range(len(line) + 1)
     return tuple(accumulate((units(character, encoding) for character in line), initial=0))
@@ -269,7 +269,9 @@ def show_finding(analysis: Analysis, diagnostic: Diagnostic) -> Finding:
 
 
 def _import_of(analysis: Analysis, path: str) -> Span | None:
-    """Return the span of the import that brings in a file; that of the first import if another file brings it in.
+    """Return the span of the import in the open file that imports a given file.
+
+    If only an imported file imports it, the result is the first import; None without imports.
 
     Args:
         analysis: The evaluated spec.

@@ -54,7 +54,7 @@ class Completion:
 
 
 def completions(analysis: Analysis, line: int, column: int) -> tuple[Completion, ...]:
-    """Return what may be written at a position, each text once.
+    """Return what may be written at a position, each text once; empty inside a comment or a text in quotes.
 
     Args:
         analysis: The evaluated spec.
@@ -80,7 +80,11 @@ def completions(analysis: Analysis, line: int, column: int) -> tuple[Completion,
 
 
 def _is_in_comment_or_text(prefix: str) -> bool:
-    """Return whether the end of a line's beginning is inside a comment or a text in quotes."""
+    """Return whether a cursor is inside a comment or a text in quotes.
+
+    Args:
+        prefix: The text of the line before the cursor.
+    """
     bare = re.sub(r'"(?:\\.|[^"\\])*"', "", prefix)
     return '"' in bare or "#" in bare
 
@@ -99,7 +103,11 @@ def _distinct(offers: Iterable[Completion]) -> tuple[Completion, ...]:
 
 
 def _complete_at(analysis: Analysis, site: CursorSite, span: Span) -> Iterator[Completion]:
-    """Yield the completions at the cursor, in any statement that is no import.
+    """Yield the completions at the cursor, in any statement that is not an import.
+
+    The cursor may be behind a point, at the start of a declaration, in a formula, at the start of a setting,
+    or in a value. In a formula `frame.body` is `reward`, `selection`, `measure` or `condition`; elsewhere it
+    is empty. Nothing is yielded where a new name or a param's type is written.
 
     Args:
         analysis: The evaluated spec.
@@ -237,9 +245,11 @@ def _settings(analysis: Analysis, site: CursorSite, span: Span) -> Iterator[Comp
 
 
 def _find_known_settings(analysis: Analysis, site: CursorSite) -> tuple[str, set[str]]:
-    """Return the training method of the declaration around the cursor, and the settings that have a value.
+    """Return what the evaluation knows of the block around the cursor.
 
-    The method is empty if it is not known.
+    Returns:
+        The training method of the declaration, empty if it is unknown; and the names of the settings of the
+        block that have a value, for example from a recipe.
     """
     value = analysis.program.values.get(site.frame.owner)
     if value is None or not isinstance(value.data, Record) or site.frame.path is None:
@@ -274,6 +284,9 @@ def _arguments(analysis: Analysis, site: CursorSite, span: Span) -> Iterator[Com
 def _values(analysis: Analysis, site: CursorSite, span: Span) -> Iterator[Completion]:
     """Yield the values that may follow: words of the setting, names of this file and the library, functions.
 
+    Names of the library are yielded only for the kinds that the setting accepts, with the edit that imports
+    them.
+
     Args:
         analysis: The evaluated spec.
         site: The cursor with the tokens and brackets around it.
@@ -307,7 +320,8 @@ def _values(analysis: Analysis, site: CursorSite, span: Span) -> Iterator[Comple
 def _formula(analysis: Analysis, site: CursorSite, span: Span) -> Iterator[Completion]:
     """Yield the names and functions that may follow in the formula of a reward, selection, measure or condition.
 
-    After `for NAME in` these are sets of responses; after `dense NAME in` they are budgets.
+    After `for NAME in` only sets of responses are yielded, and after `dense NAME in` only budgets and
+    parameters. After an argument with fixed words, such as `under:`, only the words are yielded.
 
     Args:
         analysis: The evaluated spec.
@@ -402,7 +416,9 @@ def _complete_provided(analysis: Analysis, module: str, span: Span) -> Iterator[
 
 
 def _list_items(analysis: Analysis, module: str) -> tuple[tree.ModuleItem, ...]:
-    """Return the declarations of a module that this file could import.
+    """Return the declarations of a module that this file could import; empty for an unknown module.
+
+    A text with only the import is parsed, which finds the module as the file itself would.
 
     Args:
         analysis: The evaluated spec.

@@ -82,7 +82,11 @@ def hints(analysis: Analysis, first: int, last: int) -> tuple[Hint, ...]:
 
 
 def _hint_item(analysis: Analysis, item: tree.ModuleItem, first: int, last: int) -> Iterator[Hint]:
-    """Yield the hints of one declaration: units of its `let`s, its budgets, and its calculated values.
+    """Yield the hints of one declaration.
+
+    For a reward, selection or measure they are units of its `let`s, for budgets the numbers of tokens. For
+    other declarations they are values of settings that are names or calculations, and the weights of a reward.
+    If stages give a setting several values, the hint lists at most `MOST_VALUES`.
 
     Args:
         analysis: The evaluated spec.
@@ -162,10 +166,10 @@ def _budgets(record: WrittenBudgets) -> str:
 
 
 def _weights(analysis: Analysis, reward: Definition) -> str:
-    """Return the weights of a reward's splits as text.
+    """Return the weights of the token positions at which a reward divides responses, as text.
 
-    The text is empty if several rules of weights occur, or if the budgets differ between responses or are not
-    known yet.
+    The text is empty if the reward has no such positions, or if they are only known during a run or differ
+    between responses. It is empty too unless the reward uses exactly one rule of weights.
     """
     typed = type_reward(analysis.program.context, reward, symbolic=True)
     if typed is None or typed.dense is None or not isinstance(typed.split, WrittenBudgets):

@@ -85,6 +85,9 @@ def _ready(text: str) -> Explanation:
 def _explain(analysis: Analysis, site: CursorSite, word: Token) -> Explanation | None:
     """Return the explanation of a word by its position in the statement; None for an unknown word.
 
+    A word is a module or name of an import, an argument of a call, the kind of a declaration, a setting, or a
+    name in a value. Words behind a point have no explanation.
+
     Args:
         analysis: The evaluated spec.
         site: The cursor with the tokens and brackets around it.
@@ -179,7 +182,9 @@ def _explain_declared(analysis: Analysis, name: str) -> Explanation | None:
 
 
 def _describe_declared(analysis: Analysis, module: ParsedFile, item: tree.ModuleItem) -> str:
-    """Return a declaration in Markdown: its head, formula, value and comment.
+    """Return a declaration in Markdown: its head, formula, value and comment, and the file if it is another one.
+
+    A value is shown for params and budgets only, since other declarations are records of settings.
 
     Args:
         analysis: The evaluated spec.
@@ -273,7 +278,7 @@ def _find_slot(analysis: Analysis, site: CursorSite, name: str) -> Slot | None:
 
 
 def _show_value(value: Value | None) -> str:
-    """Return a value on one line for an explanation; empty if it would say no more than its name."""
+    """Return a value on one line for an explanation; empty for None and for a nameless record except budgets."""
     if value is None:
         return ""
     if isinstance(value.data, Record):
@@ -351,7 +356,7 @@ def references(
         texts: The texts of open editors by path.
         line: The line of the cursor, from 1.
         column: The column of the cursor, from 1.
-        folder: Whether to search all specs of the folder and of folders below.
+        folder: Whether to search all specs of the folder and of folders below; false for this file only.
     """
     target = _find_target(analysis, line, column)
     if target is None:
@@ -412,7 +417,8 @@ def _find_declaration(
 ) -> tuple[str, tuple[Path, int, int]] | None:
     """Return an explained name and the (file, line, column) of its declaration.
 
-    None if the word has no declaration, or if its definition has another name, as for an import with `as`.
+    The result is None for a word without a declaration. It is None too if the text at the definition is not the
+    name, as for an import with `as`, because a renaming would miss it.
     """
     if explanation is None or explanation.definition is None:
         return None
@@ -431,8 +437,7 @@ def _find_in_file(analysis: Analysis, name: str, declared: tuple[Path, int, int]
     Args:
         analysis: The evaluated file.
         name: The name.
-        declared: The file, line and column of its declaration, by which other things of the same name are
-            excluded.
+        declared: The file, line and column of its declaration. A use with another declaration is left out.
     """
     for site in locate_name(analysis.text, name):
         explanation = _explain_site(analysis, site)

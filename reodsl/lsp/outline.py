@@ -104,7 +104,11 @@ def fields_of(kind: str) -> Mapping[str, Setting]:
 
 
 def find_expected(frame: Frame) -> Setting | None:
-    """Return the setting or argument whose value is being written at the end of a bracket's statement."""
+    """Return the setting or argument whose value is being written at the end of a bracket's statement.
+
+    In a call it is the named argument, or else the first positional one. In a list it is the setting that has
+    the list. The result is None if no value is being written, or if the setting is unknown.
+    """
     tokens = frame.statement
     if frame.bracket == "(" and frame.kind:
         if frame.argument is not None:
@@ -162,7 +166,8 @@ def locate(text: str, line: int, column: int) -> CursorSite:
 def locate_name(text: str, name: str) -> Iterator[CursorSite]:
     """Yield a `CursorSite` for each use of a name, in a single pass over the text.
 
-    A yielded site is only valid until the next one, and its settings behind the cursor are missing.
+    A site is valid until the next site is yielded, because it shares the list of tokens. Its `setting_names` is
+    empty.
     """
     tokens, stack = tokens_of(text), [Frame("")]
     start, depth = 0, 0
@@ -205,6 +210,10 @@ def _index_at(tokens: Sequence[Token], line: int, column: int) -> int:
 def _follow_token(stack: list[Frame], token: Token, previous: Token | None) -> None:
     """Update the stack of open brackets for the next token.
 
+    An opening bracket is added to the stack, and a closing bracket removes the innermost one. A newline, comma
+    or `;` ends the statement of the innermost bracket, except a newline inside `( )` and `[ ]` and a comma
+    outside of brackets.
+
     Args:
         stack: The open brackets, outermost first; changed in place.
         token: The token.
@@ -235,12 +244,12 @@ def _follow_token(stack: list[Frame], token: Token, previous: Token | None) -> N
 
 
 def _open_frame(frame: Frame, bracket: str, previous: Token | None) -> Frame:
-    """Return the new open bracket, with what it contains as the statement before it determines.
+    """Return the `Frame` of a bracket that opens: what it contains follows from the statement before it.
 
     Args:
-        frame: The bracket around it.
+        frame: The open bracket around the new one, or the file.
         bracket: `{`, `(` or `[`.
-        previous: The token before the bracket.
+        previous: The token before the bracket; None at the start of the text.
     """
     statement = frame.statement
     words = [token.text for token in statement[:2]]
@@ -270,7 +279,7 @@ def _open_frame(frame: Frame, bracket: str, previous: Token | None) -> Frame:
 
 
 def _find_amended_kind(field_: Setting | None) -> str:
-    """Return the kind of record whose settings a block behind this setting's value changes; empty for no record."""
+    """Return the kind of record that a setting takes, which a block behind the value amends; empty for no record."""
     type_ = field_.type if field_ is not None else None
     type_ = type_.item if isinstance(type_, ListOf) else type_
     return next((kind for kind in type_.kinds if kind in KINDS), "") if isinstance(type_, OfKind) else ""

@@ -265,8 +265,8 @@ def _open(server: LanguageServer, uri: str) -> TextDocument | None:
 def _analysis(server: LanguageServer, uri: str) -> Analysis:
     """Return the analysis of a document.
 
-    An analysis is reused for `BURST_SECONDS` if no open document changes; changed files on the disk are seen
-    later.
+    An analysis is reused for `BURST_SECONDS` while no open document changes. Files on the disk that change in
+    this time are only read after it.
     """
     texts = _texts(server)
     cache: dict[str, tuple[float, dict[Path, str], Analysis]] = _CACHE.setdefault(server, {})
@@ -289,7 +289,7 @@ def _publish(server: LanguageServer) -> None:
 
 
 def _send(server: LanguageServer, uri: str, findings: list[types.Diagnostic]) -> None:
-    """Send findings on a document, unless the client asks for findings by itself."""
+    """Send findings on a document; send nothing to a client that requests findings itself (`pull`)."""
     client = server.client_capabilities.text_document
     if client is not None and client.diagnostic is not None:
         return

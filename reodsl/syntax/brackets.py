@@ -53,7 +53,11 @@ def _is_balanced(tokens: list[Token]) -> bool:
 
 
 class _Mender:
-    """The repair of unmatched brackets, guided by the indentation; at most one error is reported for each line."""
+    """The repair of unmatched brackets, guided by the indentation; at most one error is reported for each line.
+
+    Inserted and replaced brackets are marked as `mended`: the parser reports no errors of their items, which
+    would only be consequences.
+    """
 
     def __init__(self, tokens: list[Token]) -> None:
         """Start the repair of the tokens' brackets."""
@@ -93,10 +97,10 @@ class _Mender:
         return self.indents.get(opener.span.line, 1)
 
     def _close_before_new_item(self, index: int) -> None:
-        """Close open brackets that cannot continue past a line, if that line starts a new item.
+        """Close the open brackets that a line ends because it starts a new item.
 
-        A bracket cannot continue if the line with the opening bracket is indented at least as deep as the new
-        item.
+        These are the innermost open brackets whose own lines are indented at least as deep as the new item. A
+        `{` is only ended by a declaration in column 1.
 
         Args:
             index: The index of the first token of the line.
@@ -166,7 +170,7 @@ class _Mender:
             self._mark_last_as_mended()
 
     def _count_opened_deeper(self, closer: Token) -> int:
-        """Return how many brackets were opened after the `{` that has the same indentation as this `}`.
+        """Return how many open brackets are inside the open `{` whose line has the indentation of a `}`.
 
         Args:
             closer: A `}` at the start of its line; the counted brackets were opened on deeper lines and are
@@ -225,7 +229,7 @@ class _Mender:
             self.diagnostics.append(diagnostic)
 
     def _mark_last_as_mended(self) -> None:
-        """Mark the last token as mended, so that the parser reports no consequential error for its item."""
+        """Mark the last token as mended, which keeps the parser from reporting consequences in its item."""
         if self.out:
             self.out[-1].mended = True
 
@@ -233,8 +237,8 @@ class _Mender:
 def _drop_too_deep(tokens: list[Token], diagnostics: list[Diagnostic]) -> list[Token]:
     """Drop the tokens that are nested deeper than `MAX_NESTING` brackets, and report E0138 once.
 
-    All tokens inside the outermost bracket of a pile that is too deep are marked as mended, so that no
-    further error follows from the pile. E0138 replaces all earlier diagnostics.
+    The remaining tokens of the same outermost bracket are marked as mended, so the parser reports no
+    consequences. E0138 replaces all earlier diagnostics.
 
     Args:
         tokens: Tokens with balanced brackets.

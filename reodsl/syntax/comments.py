@@ -117,6 +117,9 @@ def _attach_between(
 ) -> None:
     """Attach a comment that lies between two neighbouring entries of a container.
 
+    On the last line of `previous` it belongs to `previous`. Behind the opening bracket, on the same line, it
+    belongs to the bracket. Otherwise it belongs to `following`, or at the end to the closing bracket.
+
     Args:
         container: The node with brackets, or the file.
         previous: The entry before the comment; None at the start of the container.

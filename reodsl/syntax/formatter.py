@@ -119,11 +119,14 @@ def operation_parts(expr: tree.Expr) -> list[str | tuple[tree.Expr, int]]:
 
 
 def chain_parts(value: tree.Expr) -> list[tuple[str, tree.Expr, int]]:
-    """Return the operands of a chain of operators, such as `a + b - c`, in which all operators bind equally.
+    """Return the operands that an expression of several lines writes one per line.
+
+    They are the operands of a chain of equally binding operators, such as `a + b - c`, of a comparison, or of
+    `A if CONDITION else B`.
 
     Returns:
         For each operand (the word before the operand, the operand, level): an operand that binds more loosely
-        than `level` must be written in `( )`. An expression that is no chain is the only operand.
+        than `level` must be written in `( )`. For any other expression the only operand is the expression.
     """
     level = binding(value)
     if isinstance(value, tree.IfElse):
@@ -301,8 +304,9 @@ def _group_aligned(
 ) -> Iterator[list[TextLine]]:
     """Yield groups of neighbouring lines to align with each other.
 
-    The lines of a group have the same indentation and key, and no blank line between them. A line much longer
-    than its neighbours starts a new group, so that it does not widen the gaps of the others.
+    The lines of a group have the same indentation and key, and no blank line between them. A line whose
+    column differs by more than `max_spread` starts a new group, because it would widen the gaps of the others.
+    A text of several lines is a group on its own.
 
     Args:
         lines: All lines of the file.
@@ -670,7 +674,10 @@ class Layout:
         return self.expr(item, CHOICE, indent, self.width - 2 * indent - 1)
 
     def _lay_arg(self, arg: tree.Arg, indent: int) -> list[TextLine]:
-        """Return the lines of a call's argument: `value`, `name: value`, `name in list` or `expr for name in list`."""
+        """Return the lines of a call's argument: `value`, `name: value`, `name in list` or `expr for name in list`.
+
+        A comparison `name in list` is written in `( )`, since it would be read as an argument `name in list`.
+        """
         max_width = self.width - 2 * indent - 1
         match arg.value:
             case tree.Binding(var=var, over=over):
@@ -696,6 +703,6 @@ class Layout:
 def _fits(text: str, max_width: int) -> bool:
     """Return whether a text needs at most `max_width` columns.
 
-    A text with a newline always counts as fitting, because breaking around it would not make it shorter.
+    A text with a newline always counts as fitting, because a line break before or behind it would not help.
     """
     return "\n" in text or len(text) <= max_width

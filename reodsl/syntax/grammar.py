@@ -40,7 +40,9 @@ def over(nodes: Children) -> Span:
 
 
 def unlink(chain: Any) -> tuple[Any, ...]:
-    """Return the items of a linked chain in order, without the nameless declarations that stand for broken heads.
+    """Return the items of a linked chain in order.
+
+    Nameless declarations are left out: the parser puts them in place of heads that have an error.
 
     Args:
         chain: Nested pairs (chain of the items before, item) as `Builder.one` and `Builder.more` make them,
@@ -62,10 +64,14 @@ def _ident(token: Any) -> tree.Ident:
 
 
 def _starts_together(outer: Span, inner: Span) -> bool:
-    """Return whether two spans have the same start.
+    """Return whether a node begins with an inner node, without a bracket before the inner node.
 
-    A bracket around the start of `inner` is part of the outer span, so spans with such a bracket start
-    differently.
+    The span of a node in `( )` includes the brackets. So the starts of the spans are equal only if there is no
+    opening bracket.
+
+    Args:
+        outer: The span of the node.
+        inner: The span of the inner node.
     """
     return outer.line == inner.line and outer.column == inner.column
 

@@ -170,7 +170,10 @@ def quote(value: str) -> str:
 
 
 def clean_doc(text: str) -> str:
-    """Return a docstring without its common indentation and without empty lines at its start and end."""
+    """Return a docstring without indentation and without empty lines at its start and end.
+
+    The first line begins behind the quotes, so the common indentation is that of the other lines.
+    """
     lines = [line.rstrip() for line in text.expandtabs().split("\n")]
     margin = min((len(line) - len(line.lstrip()) for line in lines[1:] if line), default=0)
     return "\n".join([lines[0].lstrip(), *(line[margin:] for line in lines[1:])]).strip("\n")

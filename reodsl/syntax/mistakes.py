@@ -113,9 +113,9 @@ class SyntaxFault:
 
     @property
     def after_whole_value(self) -> bool:
-        """Return whether the symbol before the token is a value of any form.
+        """Return whether the symbol before the token is a value that may also be a comparison or a choice.
 
-        The value of a default or a bound is only a sum: comparisons and choices are not allowed there.
+        It is false behind a default or a bound, where the grammar allows only sums.
         """
         return self.after_value and not self.read.endswith("sum")
 
@@ -137,7 +137,10 @@ class SyntaxFault:
         return ""
 
     def ends_line(self) -> bool:
-        """Return whether something is missing at the end of a line: the token that does not fit is on a later line."""
+        """Return whether a line ended too early, so that something is missing at its end.
+
+        Then the token that does not fit is the end of the line or file, or a closing bracket on a later line.
+        """
         token, before = self.token, self.previous
         if before is None or token.text in (",", ";"):
             return False
@@ -209,6 +212,8 @@ MISTAKES: list[Mistake] = []
 def mistake(read: str = "", tokens: Iterable[str] | None = None, where: str = "") -> Callable[[Say], Say]:
     """Return a decorator that adds the decorated function to `MISTAKES`.
 
+    The function takes the fault, and returns the diagnostic, or None if the mistake does not apply.
+
     Args:
         read: A regular expression that must be found in `SyntaxFault.read`.
         tokens: The types of the token that does not fit; None for any type.
@@ -245,9 +250,9 @@ def row(
         read: A regular expression that must be found in `SyntaxFault.read`.
         tokens: The types of the token that does not fit; None for any type.
         where: `item`, `block` or `file` as in `mistake`; empty for anywhere.
-        when: A further condition on the fault.
-        mark: Returns the span to underline; by default that of the token that does not fit.
-        lists_tokens: Whether the underline has the list of tokens that may be written instead.
+        when: A further condition on the fault; None for no condition.
+        mark: Returns the span to underline; by default the span of the token that does not fit.
+        lists_tokens: Whether the words beside the underline list the tokens that may be written instead.
     """
 
     def report_row(fault: SyntaxFault) -> Diagnostic | None:
@@ -265,7 +270,7 @@ def row(
 def explain(fault: SyntaxFault) -> Diagnostic:
     """Return the diagnostic of the first mistake in `MISTAKES` that applies, or else a general E0130.
 
-    E0130 names the token that does not fit and lists the tokens that would.
+    E0130 names the token that does not fit, and lists the tokens that fit.
     """
     for candidate in MISTAKES:
         diagnostic = candidate.say(fault) if candidate.applies(fault) else None
@@ -608,7 +613,7 @@ row(
 
 @mistake(read="(EQUAL|COLON)$")
 def no_value_follows_name(fault: SyntaxFault) -> Diagnostic | None:
-    """Report a name, `=` or `:` without a value, as in `a =` or `f(n:)`."""
+    """Report a name, `=` or `:` without a value, as in `a =` or `f(n:)`; None if no value may come here."""
     before = fault.previous
     if before is None or not fault.wants_value:
         return None
@@ -685,7 +690,7 @@ row(
 
 @mistake()
 def suffix_apart(fault: SyntaxFault) -> Diagnostic | None:
-    """Report a suffix that is separated from its number, as in `16 K tokens`."""
+    """Report a suffix that is separated from its number, as in `16 K tokens`; None for any other fault."""
     if not fault.after_value or fault.type_at(-2) != "NUMBER" or fault.type_at(-1) != "NAME":
         return None
     number, suffix = fault.tokens[fault.index - 2 : fault.index]
@@ -712,7 +717,11 @@ row(
 
 @mistake(tokens=VALUES | {"LBRACE"})
 def two_values(fault: SyntaxFault) -> Diagnostic | None:
-    """Report a complete value that is followed by another value, as in `a = b c = d` or `[b c]`."""
+    """Report a complete value that is followed by another value, as in `a = b c = d` or `[b c]`.
+
+    The result is None if no complete value comes before the token. The advice depends on the place: inside
+    brackets, in a block, at the top of a file, or in an expression on its own, as on a command line (`alone`).
+    """
     before, token = fault.previous, fault.token
     if before is None or not fault.after_value:
         return None
@@ -753,7 +762,7 @@ _FORMS = {
 
 @mistake(where="item")
 def broken_form(fault: SyntaxFault) -> Diagnostic | None:
-    """Report an import, `param`, `let` or `dense` that is incomplete, and show how the item is written."""
+    """Report an import, `param`, `let` or `dense` that is incomplete, and show how it is written; None for other items."""
     first, token = fault.first, fault.token
     if fault.index == 0 or first.type not in _FORMS:
         return None
@@ -831,7 +840,10 @@ def quote_token(token: Token) -> str:
 
 
 def quote_value(fault: SyntaxFault) -> str:
-    """Return the value behind the token that does not fit, for a help line; `…` for a longer value."""
+    """Return the value behind the token that does not fit, for a help line.
+
+    It is a single token, or a number with its unit; the result is `…` for a longer value.
+    """
     token, unit = fault.tokens[fault.index + 1], fault.type_at(2)
     if token.type == "NUMBER" and unit == "NAME":
         return f"{quote_token(token)} {fault.tokens[fault.index + 2].text}"

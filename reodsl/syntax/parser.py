@@ -128,7 +128,8 @@ def _find_item_lines(text: str) -> tuple[int, ...]:
 def _drop_bracket_consequences(source: Source, diagnostics: list[Diagnostic]) -> list[Diagnostic]:
     """Return the diagnostics without errors that may be consequences of unbalanced brackets.
 
-    In a declaration with unbalanced brackets only the first error is kept, and bracket errors on other lines.
+    In a declaration with unbalanced brackets the first error is kept. If it is a bracket error, bracket errors
+    on other lines are kept too. Warnings, and errors of other declarations, stay.
     """
 
     def item_of(finding: Diagnostic) -> int:
@@ -174,9 +175,9 @@ def parse_expression(source: Source) -> ExpressionResult:
 
 
 def _is_not_a_spec(source: Source, items: int, diagnostics: list[Diagnostic]) -> bool:
-    """Return whether a file is probably something else than a spec.
+    """Return whether a file is probably not a spec: its suffix is not `.reo`, and it has more errors than items.
 
-    That is assumed of a file with another suffix than `.reo`, if it has more errors than readable items.
+    A path without a suffix counts as a spec.
 
     Args:
         source: The text and its path.
@@ -233,7 +234,10 @@ def rules_complete(row: Row) -> set[str]:
 
 
 def settle(table: dict[int, Row], states: list[int], start: int) -> list[int]:
-    """Return the parser's stack after reducing the value, name or parameters on its top, if only one rule applies.
+    """Return the parser's stack after reducing the value, name or parameters on its top.
+
+    The parser itself reduces only once it has seen a token that fits. Here a reduction is done as long as a
+    single rule applies, which describes what was read before a token that does not fit.
 
     Args:
         table: The rows of the LALR parse table by state.
@@ -336,7 +340,7 @@ class Reader:
         return None
 
     def _save_item_start(self, index: int, token: Token) -> None:
-        """Save the parser's state after a token that starts an item, for the return after an error."""
+        """Save the parser's state after a token that starts an item, for `_recover`; do nothing after other tokens."""
         if token.type == "LBRACE":
             self._update_longest_item(index)
             self.item_starts.append(self._item_start(index, self.depths[index] + 1))
@@ -384,10 +388,10 @@ class Reader:
         )
 
     def _report(self, index: int, diagnostic: Diagnostic) -> None:
-        """Add an error if it is no consequence of an earlier one.
+        """Add an error, unless it is probably a consequence of an earlier error.
 
-        Consequences are: errors behind a mended token of the same item, E0139 after broken brackets or a
-        missing value, and an `else` after an `if` that was reported.
+        Three kinds of errors are left out: an error behind a mended token in the same item, E0139 after broken
+        brackets or after a missing value on the line above, and an `else` after an `if` that was reported.
         """
         if any(token.mended for token in self.tokens[self.item_starts[-1].start : index + 1]):
             return
@@ -406,8 +410,8 @@ class Reader:
     def _recover(self, index: int) -> int:
         """Restore the state before the item with an error, and return the index of the token to go on with.
 
-        That is the first token behind the item, the `}` of the block around the item, or the `{` of the
-        item's own block. A block is still parsed if only the head before it has an error.
+        Parsing goes on at the first token behind the item, or at the `}` of the block around the item. If the
+        error is in the head of an item with a block, parsing goes on at the `{`, so the block is still read.
         """
         item_start = self.item_starts[-1]
         self.parser.state_stack[:] = item_start.states
