@@ -195,10 +195,12 @@ def _read_reasons(folder: Path) -> Reasons:
 
 
 def _last_progress(live: Live | None, rows: tuple[Mapping[str, float], ...]) -> Progress | None:
-    """Return the last reported progress of a task, or else that of its last training step; None without either.
+    """Return the last reported progress of a task, or else the progress of its last training step.
+
+    The result is None if there is neither.
 
     Args:
-        live: The live file of the task, which its process writes; None if there is none.
+        live: The content of the file to which the task's process writes its progress; None without the file.
         rows: The metrics of its training steps.
     """
     if live is not None and live.progress is not None:

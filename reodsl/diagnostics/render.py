@@ -67,7 +67,7 @@ def render(
 ) -> str:
     """Return diagnostics as text, with the lines of their sources underlined.
 
-    Nothing from a source reaches the terminal as a control character.
+    Control characters of the sources are replaced by visible text, so they cannot act on the terminal.
 
     Args:
         diagnostics: The findings, in any order.
@@ -296,7 +296,7 @@ def page(name: str) -> str:
     """Return the Markdown page of a code or topic.
 
     Raises:
-        KeyError: The name is no code and no topic.
+        KeyError: The name is neither a code nor a topic.
     """
     return (find_page(name) or topics()[name]).read_text(encoding="utf-8")
 

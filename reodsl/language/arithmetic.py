@@ -30,7 +30,7 @@ def unary(ctx: Context, expr: tree.Unary, operand: Value) -> Value:
         operand: The value of x.
 
     Raises:
-        NoValue: The operand is no number; E0301 was reported.
+        NoValue: The operand is not a number; E0301 was reported.
     """
     data = operand.data
     if not isinstance(data, Quantity):
@@ -135,7 +135,10 @@ def _calculate(
 
 
 def _power(base: float, exponent: float) -> float:
-    """Return `base^exponent`; infinity if the power is not a real number or would take too long to compute."""
+    """Return `base^exponent`; infinity if the power is not a real number, overflows, or would take too long.
+
+    Exponents beyond 64 and bases beyond `LARGEST` count as too long.
+    """
     try:
         number = base**exponent if abs(exponent) <= 64 and abs(base) <= LARGEST else float("inf")
     except (ZeroDivisionError, OverflowError):
@@ -214,7 +217,7 @@ def compare(ctx: Context, expr: tree.Compare, left: Value, right: Value) -> Valu
 
 
 def _comparable(left: Value, right: Value) -> bool:
-    """Return whether `==` can be true for two values: both are records, or their data have the same type."""
+    """Return whether `==` may compare two values: both are records, or their data have the same Python type."""
     records = isinstance(left.data, Record) and isinstance(right.data, Record)
     return records or type(left.data) is type(right.data)
 
@@ -255,7 +258,7 @@ def negation(ctx: Context, expr: tree.Not, operand: Value) -> Value:
         operand: The value of x.
 
     Raises:
-        NoValue: The operand is no condition; E0301 was reported.
+        NoValue: The operand is not true or false; E0301 was reported.
     """
     if isinstance(operand.data, bool):
         return Value(not operand.data, expr.span)

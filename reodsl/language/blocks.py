@@ -57,7 +57,7 @@ def apply_block(
         start: The record to change.
         block: The block in the syntax tree.
         scope: The names that the block's expressions may use.
-        doc: The comment above the declaration, which becomes the docs of its settings.
+        doc: The comment above the declaration. It names the source of settings that have no comment.
         kind: The kind whose settings the block may have; by default that of `start`.
     """
     kind = kind or KINDS[start.kind]
@@ -288,7 +288,7 @@ def _apply_nested(ctx: Context, record: R, item: tree.NamedBlock, scope: Scope, 
 
 
 def _suggest_for_stray(ctx: Context, item: tree.BlockItem, previous: tree.BlockItem | None) -> str:
-    """Return help for an item that is not a setting, in a block of settings.
+    """Return help for an expression or a `let` or `dense` line in a block that holds only settings.
 
     Three mistakes are recognised: a number with a comma such as `lr = 32,768`, a list without brackets such
     as `seeds = 1, 2`, and a call that should be a block.
@@ -383,7 +383,9 @@ class ArmSpec:
 
 
 def list_members(ctx: Context, module: ParsedFile, study: tree.Decl) -> list[ArmSpec]:
-    """Return the arms and frontiers of a study in order, with one arm for each combination of a sweep's values.
+    """Return the arms and frontiers of a study in order.
+
+    A sweep `arms(NAME in LIST, …) { arm … }` gives an arm for each combination of the lists' items.
 
     Args:
         ctx: The state of the evaluation, to which errors are reported.

@@ -176,7 +176,7 @@ def _default_reader(verifier: Record | None) -> IR:
 
 
 def _build_readers(record: Record) -> tuple[IR, ...]:
-    """Build the readers of answers, which find the answer in a response, in order of preference."""
+    """Build the readers of answers in order of preference; a reader finds the answer in a response."""
     value = record.get("answer")
     if value is None or not isinstance(value.data, Items):
         return (_default_reader(record.sub("verifier")),)
@@ -282,7 +282,7 @@ def experiment(low: Lowering, record: values.DeclaredExperiment) -> Experiment:
     """Build an experiment with all its stages; the result is cached by record.
 
     Args:
-        low: The state of lowering the study, which has the cache.
+        low: The state of lowering the study, with the cache.
         record: The declared experiment.
     """
     cached = low.experiments.get(id(record))
@@ -323,7 +323,7 @@ def stage(low: Lowering, decl: values.DeclaredStage | None, record: Record) -> S
 
     Args:
         low: The state of lowering the study.
-        decl: The declaration, which has the stage's name; None for an experiment without stages.
+        decl: The declaration of the stage, for its name; None for an experiment without stages.
         record: All settings of the stage, with defaults.
     """
     record = _bound_monitor(drop_idle(Surroundings(record, typed_reward(low.ctx, record), low.on_gpus)))
@@ -363,8 +363,8 @@ def typed_reward(ctx: Context, record: Record) -> TypedReward | None:
         record: The settings of the stage.
 
     Returns:
-        The reward. For a stage without a reward, which learns only from a teacher, a reward without parts.
-        None if the stage's method is not PPO or its reward has an error.
+        The reward; None if the stage's method is not PPO, or if its reward has an error. A PPO stage without
+        a reward learns only from a teacher, and the result is then an empty reward.
     """
     if record.data("method") != "ppo":
         return None
@@ -431,7 +431,7 @@ def reward(low: Lowering, record: Record, max_tokens: int) -> Reward:
     """Build a reward with the values of its arguments.
 
     A reward may divide responses into sections at token positions (`split`). A `dense` reward has a formula for
-    the sections' returns; then its `dense` has the positions, and its own `split` is None.
+    each section. The positions of a dense reward are in its `dense`, and its `split` is None.
 
     Args:
         low: The state of lowering the study.
@@ -484,9 +484,13 @@ def _body_lines(definition: values.Definition) -> dict[str, Origin]:
 
 
 def measure(low: Lowering, record: values.Definition) -> Measure:
-    """Build a measure, which is a number of an evaluated arm, with the values of its arguments.
+    """Build a measure (a number of an evaluated arm) with the values of its arguments.
 
-    A measure that a spec calls with arguments is named like the call, such as `pass_at(4)`.
+    If the spec calls the measure with arguments, the name is the call, such as `pass_at(4)`.
+
+    Args:
+        low: The state of lowering the study.
+        record: The definition of the measure, with its arguments.
 
     Raises:
         LookupError: The measure has an error. The checks of the spec report it earlier.

@@ -129,7 +129,7 @@ def _parse_value(ctx: Context, option: str, text: str) -> tree.Expr | None:
 
     Args:
         ctx: The state of the evaluation.
-        option: The option as typed, such as `--set lr`, which messages show as the path.
+        option: The option as typed, such as `--set lr`. Messages show it as the path.
         text: The value as typed.
     """
     ctx.modules.sources[option] = text

@@ -157,7 +157,7 @@ def _no_reward_error(message: str, program: Program, names: list[str] | None = N
     Args:
         message: The message.
         program: The evaluated spec.
-        names: The rewards or experiments to choose from, which the help lists; None or empty if there are none.
+        names: The rewards or experiments to choose from, for the help; None or empty if there are none.
     """
     advice = (
         f"name one: {', '.join(names)}" if names else "name a reward of the library: `std.rewards.outcome`"

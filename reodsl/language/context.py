@@ -163,8 +163,8 @@ class Context:
     def report(self, finding: Diagnostic) -> None:
         """Record a finding, or join it with an earlier error that has the same cause.
 
-        A finding is ignored if it was recorded before. An unknown name is ignored too if its declaration is of
-        an unknown kind, which was reported (`lost_names`).
+        A finding is ignored if it was recorded before. An unknown name is ignored too if it is in `lost_names`:
+        its declaration is of an unknown kind, and this error was reported.
 
         Raises:
             LimitReached: There are `MOST_ERRORS` errors; not raised in a trial.
@@ -297,7 +297,7 @@ class Context:
         return (*self.modules.diagnostics, *remaining, *([refused] if refused is not None else []))
 
     def value_of(self, module: ParsedFile, item: tree.ModuleItem) -> Value:
-        """Return the value of a declaration or param, which is computed at the first call.
+        """Return the value of a declaration or param; it is computed at the first call and stored.
 
         Args:
             module: The file that declares it.
@@ -353,7 +353,7 @@ class Context:
         return self.parents.get(span, span)
 
     def memoize(self, name: str, value: object, compute: Callable[[], T]) -> T:
-        """Return the result of a computation on an object, which is computed once.
+        """Return the result of a computation on an object; a second call returns the stored result.
 
         Args:
             name: The name of the computation.

@@ -195,8 +195,8 @@ _BODIES = {
 def declare_reward(ctx: Context, module: ParsedFile, item: tree.Decl) -> Value:
     """Return the value of a `reward`, `selection` or `measure` declaration.
 
-    The declaration has a body in braces, or gives another declaration new arguments, as `reward short =
-    shrink(cost: 0.1)`.
+    The declaration has formulas in braces, or gives another declaration new arguments, as in
+    `reward short = shrink(cost: 0.1)`.
 
     Raises:
         NoValue: The declaration has no body and no value, or its value is wrong or of another kind; the error
@@ -370,7 +370,7 @@ def derive_record(ctx: Context, parent: tree.Expr, kind: Kind, start: Record, sc
 
 
 def _suggest_parent(value: Value, kind: Kind, name: str) -> str:
-    """Return help for a declaration that is made from a value of the wrong kind.
+    """Return help for a declaration whose parent is of a wrong kind.
 
     Args:
         value: The value that the declaration names as its parent.

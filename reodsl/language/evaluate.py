@@ -408,9 +408,9 @@ def move_to_use(value: Value, name: str, span: Span) -> Value:
 
 
 def split_library_name(expr: tree.Attribute, scope: Scope) -> list[str] | None:
-    """Return the words behind `std`: `["paper", "qwen3_4b"]` for the full name `std.paper.qwen3_4b`.
+    """Return the words after `std` in a full name: `["paper", "qwen3_4b"]` for `std.paper.qwen3_4b`.
 
-    The result is None if the attribute does not begin with `std`, or if the file has another thing of this name.
+    The result is None if the attribute does not begin with `std`, or if `std` is a name of the file.
     """
     parts = [expr.name.name]
     inner = expr.value
@@ -511,7 +511,7 @@ def _evaluate_library(ctx: Context, expr: tree.Attribute, parts: list[str]) -> V
     Args:
         ctx: The state of the evaluation, to which errors are reported.
         expr: The attribute in the syntax tree.
-        parts: The words behind `std`.
+        parts: The words after `std`: the folders and the module, and last the name.
 
     Raises:
         NoValue: The library has no such module or name; E0204 was reported.
@@ -529,7 +529,7 @@ def _evaluate_library(ctx: Context, expr: tree.Attribute, parts: list[str]) -> V
 
 
 def evaluate_metric(ctx: Context, expr: tree.Attribute) -> Value:
-    """Return the metric of training that `train.NAME` means, as a plateau watches it.
+    """Return the metric of training that `train.NAME` names; a plateau, which may end a stage, watches it.
 
     Raises:
         NoValue: The metric is unknown; E0314 was reported.
@@ -547,7 +547,7 @@ def evaluate_metric(ctx: Context, expr: tree.Attribute) -> Value:
 
 
 def evaluate_index(ctx: Context, expr: tree.Index, scope: Scope) -> Value:
-    """Return the stage that `X.stages[…]` means.
+    """Return the stage that `X.stages[…]` names.
 
     The brackets have the stage's name. For a stage of `stages(NAME in LIST)` they have the item of LIST for
     which the stage was made.
@@ -594,7 +594,7 @@ def evaluate_index(ctx: Context, expr: tree.Index, scope: Scope) -> Value:
 
 
 def _suggest_for_brackets(value: Value) -> str:
-    """Return help for `[…]` behind a value that is not the stages of an experiment."""
+    """Return help for `VALUE[…]` if the value has no stages to choose from."""
     data = value.data
     if isinstance(data, Items):
         return "a list has no elements to choose: write the value here, or declare it as a `param`"
@@ -777,7 +777,8 @@ def _make_checkpoint(ctx: Context, expr: tree.Call, scope: Scope) -> Value:
     """Return the value of `checkpoint(of)`; if `of` is an arm, it is the checkpoint of the arm's experiment.
 
     Raises:
-        NoValue: The arm is of imported results, which have no weights; E0311 was reported.
+        NoValue: An argument is wrong, or the arm is made from imported results and so has no weights; the error
+            was reported.
     """
     args = bind(ctx, expr, CHECKPOINTS, scope)
     owner = args["of"].value.data

@@ -50,8 +50,8 @@ def fill_defaults(ctx: Context, record: R, kind: Kind, stage: DeclaredStage | No
         stage: The declaration if the record is a stage of an experiment, else None.
 
     Raises:
-        NoValue: Required settings are missing, which one E0304 reports; or a setting with a wrong value has
-            no other value, or the parent has an error, which were reported before.
+        NoValue: Required settings are missing, a setting with a wrong value has no other value, or the parent
+            has an error. All missing settings are reported as one E0304; the other errors were reported before.
     """
     if UNKNOWN in record.invalid:
         raise NoValue

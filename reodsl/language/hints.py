@@ -201,7 +201,7 @@ def explain_method(name: str) -> str | None:
 
 
 def suggest_declaration(value: Value, kinds: tuple[str, ...]) -> str | None:
-    """Return help for a value that is given where a record of certain kinds is expected; None if no help fits.
+    """Return help for a value in place of a record of certain kinds; None if no help fits.
 
     Args:
         value: The value that does not fit.
@@ -376,7 +376,7 @@ def suggest_quotes(expr: tree.Name, scope: Scope) -> str | None:
 
 
 def _suggest_word(name: str, words: tuple[str, ...]) -> str:
-    """Return help for a name that is none of the accepted words."""
+    """Return help for a name that is not an accepted word: its word here, its method, or similar words."""
     equivalent, reason = WORDS_ELSEWHERE.get(name.lower(), ("", ""))
     if equivalent in words:
         return f"write `{equivalent}`: {reason}"
@@ -547,7 +547,7 @@ def _begin_child(child: str) -> str:
 def _suggest_study(kind: Kind, word: str) -> str | None:
     """Return help for a setting of studies, such as `report`, that is written in an arm or experiment; else None.
 
-    `seeds` counts as `replicate`, which is the study's setting for seeds.
+    `seeds` counts as `replicate`, the setting for a study's seeds.
 
     Args:
         kind: The kind of the declaration that has the setting.

@@ -134,7 +134,7 @@ class Modules:
             path: The path that messages show.
             text: The text of the file.
             key: The identity of the file: its resolved path, or `std:NAME`.
-            std: Whether the file belongs to the standard library, which no limit of size applies to.
+            std: Whether the file belongs to the standard library; such a file may have any size.
         """
         self.sources[path] = text
         result = _parse(Source(path, text), MOST_TOKENS if std else self._tokens)
@@ -146,7 +146,7 @@ class Modules:
         return loaded
 
     def _read(self, path: Path, label: str, key: str, *, std: bool) -> ParsedFile | None:
-        """Return a parsed file, which is read at the first call; None after an error, which is reported.
+        """Return a parsed file, which is read at the first call; None if it cannot be read, which is reported.
 
         Args:
             path: The file.

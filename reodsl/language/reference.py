@@ -34,8 +34,8 @@ def list_readings(body: str, response: str) -> list[tuple[str, str]]:
     """Return the documented words that read a number of a response, as pairs (call, meaning).
 
     Args:
-        body: Where the words may be used, such as `a reward`.
-        response: The variable that the calls name.
+        body: The sort of formula in which the words may be used, such as `a reward`.
+        response: The variable for the response in the calls, such as `y`.
     """
     calls = {name: word for name, word in READINGS.items() if body in word.bodies}
     return [(f"`{word.call or f'{name}({response})'}`", word.means) for name, word in calls.items()]

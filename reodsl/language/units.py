@@ -128,7 +128,7 @@ def write_amount(number: float, unit: Dimension) -> str:
 
 
 def write_divisor(unit: Dimension) -> str:
-    """Return the factors behind a value that cancel its unit, such as ` / 1 token`."""
+    """Return the text to write after a value so that its unit cancels, such as ` / 1 token` for a number of tokens."""
     parts = ((format_quantity(Quantity(1, ((base, 1),))), exponent) for base, exponent in unit)
     return "".join(
         (" / " if exponent > 0 else " * ").join(["", *[factor] * abs(exponent)]) for factor, exponent in parts

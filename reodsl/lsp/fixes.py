@@ -64,7 +64,8 @@ def _offers(analysis: Analysis, finding: Diagnostic, span: Span) -> Iterator[tup
 def add_import(analysis: Analysis, module: str, name: str) -> Edit | None:
     """Return the edit that imports names; None if the spec could not be read.
 
-    The names are appended to an import of their module, or a new import is added behind the others.
+    The names are appended to an import of their module. Without one, a new import is added after the last
+    import, or at the start of a file without imports, after its docstring.
 
     Args:
         analysis: The evaluated spec.

@@ -447,7 +447,10 @@ def _find_in_file(analysis: Analysis, name: str, declared: tuple[Path, int, int]
 
 
 def _read_specs(folder: Path, texts: Mapping[Path, str]) -> Iterator[tuple[Path, str]]:
-    """Yield (path, text) for the specs of a folder and below; open editors' texts replace those on the disk."""
+    """Yield (path, text) for the specs of a folder and of folders below, at most `MOST_FILES`.
+
+    The text of an open editor replaces the text on the disk. Unreadable and too large files are skipped.
+    """
     for path in islice(_list_specs(folder), MOST_FILES):
         text = texts.get(path)
         if text is None:

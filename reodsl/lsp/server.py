@@ -108,7 +108,7 @@ def make_server() -> LanguageServer:
 
     @server.feature(types.TEXT_DOCUMENT_DID_CLOSE)
     def on_close(params: types.DidCloseTextDocumentParams) -> None:
-        """Delete the findings of a closed document, and send those of the others, which may import it."""
+        """Delete the findings of a closed document, and send the findings of open documents, which may import it."""
         _send(server, params.text_document.uri, [])
         _publish(server)
 

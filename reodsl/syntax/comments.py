@@ -30,7 +30,7 @@ class CommentMap:
     """Comments above a closing bracket."""
 
     def inside(self, container: Container, entries: Iterable[Entry]) -> bool:
-        """Return whether a container has a comment directly inside, which forces several lines.
+        """Return whether a container has a comment directly inside; it is then written over several lines.
 
         Args:
             container: The node with brackets.
@@ -53,7 +53,7 @@ def list_entries(module: tree.Module) -> list[tree.Import | tree.ModuleItem]:
 def attach(module: tree.Module, comments: Sequence[tree.Comment]) -> CommentMap:
     """Return a map from nodes to comments that has every comment of a file.
 
-    A docstring is no node: the `id` of its span is the key of its comments.
+    A docstring is not a node of the tree, so the key of its comments is the `id` of its span.
 
     Args:
         module: The tree of the file.
@@ -142,7 +142,7 @@ def _attach_within_entry(entry: tree.Node, comments: Sequence[tree.Comment], att
     """Attach comments that lie within the span of one entry.
 
     A comment goes to the innermost brackets around it that can hold comments (block, call, list, parameters).
-    A comment that is in no such brackets is written above the entry.
+    A comment outside of such brackets is written above the entry.
 
     Args:
         entry: The item, argument or parameter.
@@ -171,7 +171,7 @@ def _find_brackets(node: tree.Node) -> tuple[Container, Sequence[Entry], Span] |
     """Return the brackets of a node that may hold comments; None for a node without such brackets.
 
     Returns:
-        The node, the entries between its brackets, and a span that reaches from before to after the brackets.
+        The node, the entries between its brackets, and a span that includes the brackets and no other entries.
     """
     match node:
         case tree.BraceBlock():

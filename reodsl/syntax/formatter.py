@@ -80,8 +80,8 @@ def operation_parts(expr: tree.Expr) -> list[str | tuple[tree.Expr, int]]:
     """Return an expression as the words and operands that are written in a row.
 
     Returns:
-        Strings, which are written as they are, and pairs (operand, level): an operand that binds more loosely
-        than `level` must be written in `( )`.
+        Texts to write as they are, and pairs (operand, level). An operand that binds more loosely than `level`
+        must be written in `( )`.
     """
     match expr:
         case tree.IfElse(then=then, condition=condition, otherwise=otherwise):
@@ -198,7 +198,7 @@ def import_name_text(name: tree.ImportName) -> str:
 
 
 def needs_brackets(expr: tree.Expr) -> bool:
-    """Return whether an expression that is a statement must be in `( )`.
+    """Return whether an expression must be in `( )` if it is a statement of a block.
 
     Without brackets `name { … }` or `name(…) { … }` would be read as a nested block, and a triple-quoted text
     as a docstring.
@@ -508,7 +508,7 @@ class Layout:
         return lines
 
     def _lay_statement(self, expr: tree.Expr, indent: int) -> list[TextLine]:
-        """Return the lines of an expression that is a statement, in `( )` if it could be read as something else."""
+        """Return the lines of an expression as a statement of a block, in `( )` if `needs_brackets`."""
         if needs_brackets(expr):
             return wrap_in_brackets(self.expr(expr, CHOICE, indent, self.width))
         return self._lay_value(expr, indent, 2 * indent)

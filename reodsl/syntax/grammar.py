@@ -146,7 +146,7 @@ class Builder:
     def decl_value(self, nodes: Children) -> tree.Decl:
         """Build a declaration with a value, `KIND NAME(PARAMS) = VALUE`.
 
-        The docstring is the text behind the value, or that of the block if the value is `BASE { … }`.
+        The docstring is the text after the value. If the value is `BASE { … }`, it is the block's docstring.
         """
         i = 2
         params = None
@@ -205,7 +205,7 @@ class Builder:
         return tree.Dense(nodes[1], nodes[3], nodes[5], over(nodes))
 
     def statement(self, nodes: Children) -> tree.NamedBlock | tree.ExprStatement:
-        """Build a named block from `NAME { … }` or `NAME(ARGS) { … }`, or else a statement that is an expression.
+        """Build a named block from `NAME { … }` or `NAME(ARGS) { … }`, or a statement from any other expression.
 
         An opening bracket before the name, as in `(name) { … }`, makes it an expression.
         """

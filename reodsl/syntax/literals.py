@@ -38,7 +38,7 @@ def read_number(text: str) -> tuple[int | float, Suffix | None] | LiteralFault:
     """Return the value and the suffix of a number: `16K` gives (16, "K"), `0.2%` (0.2, "%"), `1_000` (1000, None).
 
     Returns:
-        The number without its suffix, and the suffix; or the fault (E0136) if the text is no number.
+        The number without its suffix, and the suffix; or the fault (E0136) if the text is not a valid number.
     """
     if len(text) > LONGEST_NUMBER:
         return LiteralFault(

@@ -156,8 +156,8 @@ class SyntaxFault:
     def wanted(self) -> str:
         """Return the words beside the underline that list what may be written here, such as ``wanted: `,` or `)` ``.
 
-        Operators, which could continue any value, are left out of the list. The text is empty if nothing is
-        left.
+        After a value the list has no operators, because they could continue any value. The text is empty if
+        the list is.
         """
         if self.wants_value:
             return "wanted: a value"

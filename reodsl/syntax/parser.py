@@ -189,7 +189,7 @@ def _is_not_a_spec(source: Source, items: int, diagnostics: list[Diagnostic]) ->
 
 
 def _not_a_spec_error(source: Source, diagnostics: list[Diagnostic]) -> Diagnostic:
-    """Return the error that a file is no spec (E0101), which quotes the file's first syntax error."""
+    """Return the error that a file is not a spec (E0101), with the file's first syntax error as its label."""
     first = next(finding for finding in _sort_diagnostics(diagnostics) if finding.severity == "error")
     return error(
         "E0101",

@@ -42,7 +42,7 @@ def read_source(path: Path, display_path: str | None = None) -> Source:
         display_path: The path that messages show; by default `path`.
 
     Raises:
-        Problem: E0101, if the file cannot be read, is no regular file, is too large or is no text.
+        Problem: E0101, if the file cannot be read, is not a regular file, is too large, or is not UTF-8 text.
     """
     shown_path = display_path if display_path is not None else str(path)
     if _is_device_or_kernel_file(path):
@@ -96,7 +96,7 @@ def source_from_bytes(data: bytes, path: str) -> Source:
         path: The path that messages show.
 
     Raises:
-        Problem: E0101, if there are more than `MAX_BYTES` bytes, they are no UTF-8, or the text is empty.
+        Problem: E0101, if there are more than `MAX_BYTES` bytes, they are not UTF-8 text, or the text is empty.
     """
     if len(data) > MAX_BYTES:
         raise Problem(
@@ -169,7 +169,7 @@ def _files_like(path: Path) -> list[str]:
 
 
 def _not_a_file_error(name: str, *, directory: bool) -> Diagnostic:
-    """Return the error for a path that is no regular file (E0101).
+    """Return the error for a path that is not a regular file (E0101).
 
     Args:
         name: The path that messages show.
