@@ -22,7 +22,7 @@ from reodsl.store.runs import began, pick, records, require_spec
 
 @dataclass(frozen=True, slots=True)
 class Side:
-    """A side of the comparison: a spec or a run."""
+    """A side of the comparison: a compiled spec, or a run with its spec."""
 
     name: str
     """Name as the user gave it, or the run's name."""
@@ -101,7 +101,10 @@ def diff_command(
 
 
 def _name_changed_side(side: Side) -> str:
-    """Return a name for the right side if both sides are the same file: `with n=10`, or its label without changes."""
+    """Return a name for the right side of a comparison of a spec with itself: its changes, as in `with n=10`.
+
+    Without changes the name is the label of the side.
+    """
     changes = _format_changes(side.spec)
     return f"with {changes}" if changes else side.label
 
@@ -176,13 +179,21 @@ def _read_side(name: str, path: Path) -> Side:
 
 
 def _open_side(text: str, store_dir: Path | None) -> Side:
-    """Return the side of the run of the store that `text` names, by its study or the start of its name."""
+    """Return a run of the store as a side of the comparison.
+
+    Args:
+        text: Study of the run, or the start of the run's name.
+        store_dir: Folder of the store, or None to look for it.
+
+    Raises:
+        Problem: E0952 without a store, E0954 for an unknown run, E0967 if the run's spec is not in the store.
+    """
     store = existing_store(store_dir)
     record = pick(records(store), text)
     spec = require_spec(store, record)
 
     def payload(task: Task) -> Mapping[str, Any]:
-        """Return the facts that a task's result depended on: from the stored result, else from the spec alone."""
+        """Return the facts on which a task's result depends, as stored with the result, or else as in the spec."""
         material = store.material(record.tasks[task.id]) if task.id in record.tasks else None
         return material["payload"] if material is not None else identity(task)
 

@@ -115,9 +115,10 @@ def _probe_nodes(store: Path, address: str | None, as_json: bool) -> None:
 
 
 def _survey_parts() -> tuple[Registry | None, Sequence[MachinePart]]:
-    """Return the registry of runners and the machine parts that it finds.
+    """Return (the registry of runners, the parts of this machine that the runners find, such as torch and Ray).
 
-    If no registry can be loaded, the registry is None, and the only part is `runners`, missing, with the reason.
+    If no registry can be loaded, the registry is None, and the only part is `runners` with the state `missing` and the
+    reason.
     """
     try:
         registry = load_registry()
@@ -165,7 +166,7 @@ def _format_mark(ok: bool) -> str:
 
 
 def _list_specs(fits: Sequence[Fit]) -> list[str]:
-    """Return lines with every spec, and below it every reason why it cannot run here or would run differently."""
+    """Return lines with every spec, each followed by all reasons why it cannot run here or would run differently."""
     lines = []
     for fit in fits:
         lines.append(f"{_format_mark(fit.fits)} {fit.path}{'  fits' if fit.fits else ''}")
@@ -174,9 +175,9 @@ def _list_specs(fits: Sequence[Fit]) -> list[str]:
 
 
 def _overview(fits: Sequence[Fit]) -> list[str]:
-    """Return lines with the specs by folder: a line for each spec with its first reason.
+    """Return lines with the specs, sorted into their folders: a line for each spec, with its first reason if it has any.
 
-    A folder of more than `_MOST_LISTED` specs that lack nothing has a single line.
+    If a folder has more than `_MOST_LISTED` specs and none of them lacks anything, it has a single line.
     """
     folders: dict[Path, list[Fit]] = {}
     for fit in fits:
@@ -196,19 +197,26 @@ def _overview(fits: Sequence[Fit]) -> list[str]:
 
 
 def _list_reasons(fit: Fit) -> list[str]:
-    """Return the reasons why a spec does not fit, each once."""
+    """Return what a spec lacks or would do differently here, as sentences without repetition."""
     return list(dict.fromkeys(map(_format_reason, fit.lacks)))
 
 
 def _format_reason(lack: Diagnostic) -> str:
-    """Return the message of a diagnostic, with its place before it if the message alone does not name the file."""
+    """Return the message of a diagnostic as the reason why a spec does not fit.
+
+    The diagnostic's place comes first if the message alone does not name the file.
+    """
     # The message of E0803 speaks of a folder that only its place names.
     needs_place = lack.where is not None and (lack.labels or lack.code == "E0803")
     return f"{lack.where}: {lack.message}" if needs_place else lack.message
 
 
 def _remedies(parts: Sequence[MachinePart], fits: Sequence[Fit]) -> dict[str, list[str]]:
-    """Return all remedies, each with the names of the parts and the paths of the specs that it helps."""
+    """Return for each remedy the names of the machine's parts and the paths of the specs that need it.
+
+    A part is listed if it is not `ok` and has advice, and a spec for everything that it lacks. If a diagnostic has no
+    advice, the remedy is the command that explains the diagnostic.
+    """
     remedies: dict[str, list[str]] = {}
     for part in parts:
         if part.help is not None and part.state != "ok":
@@ -222,7 +230,7 @@ def _remedies(parts: Sequence[MachinePart], fits: Sequence[Fit]) -> dict[str, li
 
 
 def _format_users(users: Sequence[str], part_names: Collection[str]) -> str:
-    """Return what a remedy helps as text, such as `  (for sglang, 3 specs)`.
+    """Return which parts and specs need a remedy as text, such as `  (for sglang, 3 specs)`.
 
     Args:
         users: Names of parts and paths of specs.
@@ -236,7 +244,13 @@ def _format_users(users: Sequence[str], part_names: Collection[str]) -> str:
 
 
 def _describe_report(parts: Sequence[MachinePart], fits: Sequence[Fit], ready: bool) -> dict[str, Any]:
-    """Return parts and specs as JSON data; `ready` says whether every part that all runs need works."""
+    """Return the report of the command as JSON data.
+
+    Args:
+        parts: Parts of this machine.
+        fits: Specs with what they lack.
+        ready: Whether every part that all runs need is `ok`.
+    """
     return {
         "ready": ready,
         "parts": list(map(_part_json, parts)),
@@ -250,7 +264,7 @@ def _part_json(part: MachinePart) -> dict[str, Any]:
 
 @dataclass(frozen=True, slots=True)
 class Fit:
-    """A spec with the diagnostics of what it lacks here; it fits if none of them is an error."""
+    """A spec with what it lacks on this machine; it fits if no diagnostic in `lacks` is an error."""
 
     path: str
     """Path of the spec."""
@@ -266,14 +280,14 @@ class Fit:
 def fit(
     path: Path, registry: Registry | None, measures: Measures, machine: Machine, store_dir: Path | None = None
 ) -> Fit:
-    """Return what a spec lacks to run on `machine`, without starting anything.
+    """Return what a spec lacks to run on `machine`; no task is started.
 
     It may lack a correct text, packages, devices, weights, data, memory, disk, or a store. Data whose questions are in
     the store is not checked again.
 
     Args:
         path: spec file.
-        registry: the runners, or None if they cannot be loaded; what only runners can check is then left out.
+        registry: the runners, which check packages, devices, weights and data; None to leave these checks out.
         measures: memory and disk of this machine, in bytes.
         machine: machine or Ray cluster on which the spec would run.
         store_dir: the store; None for the store beside the spec.
@@ -300,7 +314,7 @@ def fit(
 
 
 def _without_questions(graph: Graph, store: Store, folder: Path) -> tuple[Task, ...]:
-    """Return the tasks of a graph without data tasks whose questions are in the store and up to date.
+    """Return the tasks of a graph, except `data` tasks whose questions are in the store and up to date.
 
     Args:
         graph: Tasks of a spec.
@@ -316,7 +330,11 @@ def _without_questions(graph: Graph, store: Store, folder: Path) -> tuple[Task, 
 
 
 def _check_space(prices: Prices, measures: Measures) -> tuple[Diagnostic, ...]:
-    """Return E0973 for the task that needs most memory, if this machine has less, and for results larger than the disk."""
+    """Return E0973 if this machine has too little memory for a task, and if the results need more disk than is free.
+
+    Memory is compared for the task that needs most, and only if tasks run on this machine's processors: prices are then
+    in seconds (`prices.unit`), and in GPU hours otherwise.
+    """
     lacks = []
     if prices.unit == "seconds":
         task, peak = max(

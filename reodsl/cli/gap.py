@@ -263,7 +263,7 @@ def frontier_command(
 
 
 def _check_frontier_name(path: Path) -> Path:
-    """Return the path of a frontier file to write; E0118 if its name ends like that of a table, as the file is JSON."""
+    """Return the path of a frontier file to write, which is JSON; raise E0118 if its name ends like that of a table."""
     if path.suffix.lower() in (".csv", ".parquet", ".pq"):
         raise problem(
             "E0118",
@@ -285,7 +285,7 @@ def _read_models(
         selected: Names of models that the frontier is made of; empty for all.
 
     Returns:
-        (curves by model, names of base models by model for models whose file names a base).
+        (curves by model; names of the base models by model, only for models whose file names a base model).
 
     Raises:
         Problem: E0114 if two files have the same model.
@@ -437,7 +437,10 @@ def _fit_frontier(
     name: str,
     approximate: bool,
 ) -> tuple[Curves, tuple[str, ...]]:
-    """Check that a frontier fits the models that it scores, and return its curves.
+    """Return the curves of a frontier, after checking that the frontier fits the models that it scores.
+
+    It fits if it has the same base model and benchmarks, and enough points. If it does not fit and `approximate` is true,
+    its curves are reduced to the benchmarks of the models, or to the mean over benchmarks.
 
     Args:
         reference: The frontier.
@@ -498,7 +501,9 @@ def _print_scores(title: str, rows: Sequence[ResponseScores], relative_to: str |
 
 
 def _format_reg(row: RegRow, is_baseline: bool) -> str:
-    """Return REG as text with its difference from the baseline: `12.3 -4.5 -27%`; bounds of REG are `[10.0, 14.0]`.
+    """Return REG as text, followed by its difference from the baseline in tokens and percent: `12.3 -4.5 -27%`.
+
+    If only bounds of REG are known, they are the text: `[10.0, 14.0]`. Unknown differences are left out.
 
     Args:
         row: REG of a model on a benchmark, in tokens.
@@ -513,7 +518,7 @@ def _format_reg(row: RegRow, is_baseline: bool) -> str:
 
 
 def _format_interval(ci: Interval, digits: int) -> str:
-    """Return an estimate with its 95% interval as text: `1.2 [0.9, 1.4]`."""
+    """Return an estimate with its 95% confidence interval as text, `1.2 [0.9, 1.4]`, or alone without an interval."""
     bounds = "" if ci.low is None or ci.high is None else f" [{ci.low:.{digits}f}, {ci.high:.{digits}f}]"
     return f"{ci.value:.{digits}f}{bounds}"
 
@@ -544,7 +549,7 @@ def _describe_scores(row: ResponseScores) -> dict[str, Any]:
 def require_frontier(
     path: Path, frontier: str | None, frontier_models: Sequence[str], picture: Path | None
 ) -> str:
-    """Check the options for scoring a file of curves, and return the frontier's name or file.
+    """Check the options for scoring a file of curves, and return the value of `--frontier`, which must not be missing.
 
     Args:
         path: The file of curves, for the error message.

@@ -34,7 +34,10 @@ from reodsl.language.suggest import suggest
 
 
 def _check_rising(splits: tuple[int, ...]) -> tuple[int, ...]:
-    """Check that splits, which are token positions, rise strictly, and return them; raise ValueError otherwise."""
+    """Check that splits rise strictly, and return them; raise ValueError otherwise.
+
+    Splits are the positions, in tokens, at which a response is divided into sections.
+    """
     if list(splits) != sorted(set(splits)):
         raise ValueError("splits must rise: write them from the shortest to the longest")
     return splits
@@ -52,9 +55,9 @@ class GroupResponse(BaseModel, extra="forbid"):
     forced: dict[int, bool] = {}
     """Verdict on the forced answer, by cut in tokens."""
     bare: dict[int, bool] = {}
-    """Verdict on the first tokens alone, by cut in tokens."""
+    """Verdict on the first tokens alone, without a forcing text, by cut in tokens."""
     splits: _Splits = ()
-    """Ends of its sections, in tokens."""
+    """Positions, in tokens, at which the response is divided into sections: the ends of the sections."""
     thinking: NonNegativeInt | None = None
     """Tokens of thinking."""
 
@@ -70,7 +73,10 @@ class GroupFile(BaseModel, extra="forbid"):
 
 
 class _Verdicts(dict[int, bool]):
-    """Verdicts by cut; a missing verdict counts as wrong, and its cut is added to `missing`."""
+    """The verdicts on a response's answers, by cut in tokens.
+
+    A missing verdict counts as wrong, and its cut is added to `missing`.
+    """
 
     def __init__(self, verdicts: Mapping[int, bool], missing: set[int]) -> None:
         """Take the verdicts of a response by cut in tokens, and the set that collects missing cuts."""
@@ -84,13 +90,16 @@ class _Verdicts(dict[int, bool]):
 
 @dataclass(frozen=True, slots=True)
 class SampledGroup:
-    """A group of responses, with their splits and the cuts that the reward needs but lacks."""
+    """A group of responses to a question, with their splits, and with the cuts that lack a verdict."""
 
     group: ResponseGroup
     splits: tuple[tuple[int, ...], ...]
-    """Splits of each response, in tokens."""
+    """Splits of each response: the positions, in tokens, at which it is divided into sections."""
     missing: Mapping[str, set[int]]
-    """Cuts without a verdict, in tokens, by kind of answer (`forced`, `bare`)."""
+    """Cuts whose verdict the reward read and the group lacks, in tokens, by kind of answer.
+
+    The kind is `forced` for an answer after a forcing text, or `bare` for the answer in the first tokens alone.
+    """
 
 
 def read_options(length: str | None, correct: str | None) -> GroupFile:
@@ -133,7 +142,15 @@ def read_file(path: Path) -> GroupFile:
 
 
 def _parse(data: object, where: str) -> GroupFile:
-    """Check JSON data, and return its group; `where` names the data in E0123, which shows the first six mistakes."""
+    """Check JSON data, and return the group of responses that they describe.
+
+    Args:
+        data: The JSON data.
+        where: Name of the data for the error message: a file or an option.
+
+    Raises:
+        Problem: E0123 with the first six mistakes.
+    """
     try:
         return GroupFile.model_validate(data)
     except ValidationError as wrong:
@@ -144,7 +161,7 @@ def _parse(data: object, where: str) -> GroupFile:
 
 
 def make_group(reward: Reward, file: GroupFile, assignments: Sequence[str]) -> SampledGroup:
-    """Return the group that a file or options describe, with the numbers of `--given`.
+    """Return the group of responses that a file or options describe, with the numbers that `--given` adds.
 
     Args:
         reward: The reward that will be tried on the group; it decides which numbers are per response or per step.
@@ -158,7 +175,7 @@ def make_group(reward: Reward, file: GroupFile, assignments: Sequence[str]) -> S
     numbers, tracks = _read_given(reward, assignments, len(file.responses))
 
     def rollout(row: GroupResponse, values: Mapping[str, float]) -> RewardedResponse:
-        """Return a response as a reward reads it, with its numbers by name."""
+        """Return a response of the file in the form that a reward reads, with `values`, its numbers by name."""
         forced, unforced = (_Verdicts(row.forced, missing["forced"]), _Verdicts(row.bare, missing["bare"]))
         values = values if row.thinking is None else {"thinking": float(row.thinking), **values}
         return RewardedResponse(
@@ -174,10 +191,10 @@ def make_group(reward: Reward, file: GroupFile, assignments: Sequence[str]) -> S
 
 
 def list_splits(reward: Reward, sample: SampledGroup) -> list[tuple[int, ...]]:
-    """Return for each response the token positions at which a reward splits it.
+    """Return the splits of each response: the positions, in tokens, at which the reward divides it into sections.
 
-    The splits of the group file come before the splits of the reward. If the reward splits only at budgets that a
-    response reaches, they are the positions before the response's end, and its end.
+    The positions are those in the group file, or else the budgets in the reward. If the reward uses only positions that a
+    response reaches (`reached`), the positions after the response's end are left out, and its end is added.
 
     Returns:
         Splits in tokens by response; an empty list if the reward has no splits.
@@ -238,10 +255,10 @@ def check_inputs(reward: Reward, sample: SampledGroup) -> None:
 
 
 def _list_numbers(reward: Reward) -> set[str]:
-    """Return the names of the numbers that a reward reads of each response.
+    """Return the names of the numbers that a reward reads for each response, besides its length and verdict.
 
-    The name of a question's field is the field, of the user's Python its `FILE.py:FUNCTION`, and of a number of tokens,
-    such as `count(…)`, its expression as text.
+    There are three kinds of names: a field of the question, `FILE.py:FUNCTION` for a function of the user, and the text of
+    an expression for a statistic over the response's tokens, such as `count(…)`.
     """
     sampled = set(map(id, list_sampled(reward)))
     fields = {node.field for node in walk(reward) if isinstance(node, Attribute) and id(node) not in sampled}
@@ -249,7 +266,12 @@ def _list_numbers(reward: Reward) -> set[str]:
 
 
 def _set_tokens(reward: Reward, features: Mapping[str, float]) -> dict[TokenRun, Mapping[int, float]]:
-    """Return the numbers of a response's tokens from `--given`: for each expression, one value at every cut."""
+    """Return a response's statistics over tokens from `--given`, by expression; the same value counts at every cut.
+
+    Args:
+        reward: The reward, whose `tokens` are expressions for statistics over tokens, such as `count(…)`.
+        features: The response's numbers by name; names of other numbers are skipped.
+    """
     nodes_by_text = {expression_text(node): node for node in reward.tokens}
     return {
         nodes_by_text[name]: defaultdict(partial(float, value))
@@ -268,7 +290,7 @@ def _spell_number(reward: Reward, name: str) -> str:
 
 
 def _origin(split: Split) -> str:
-    """Return in words where a training gets splits that are not numbers in the spec."""
+    """Return in words where a training gets the positions at which it divides responses, if the spec does not list them."""
     match split:
         case Steps():
             return "are the ends of its reasoning steps"
@@ -284,8 +306,11 @@ def _repeat_single(option: str, values: list[Any], size: int) -> list[Any]:
 
     Args:
         option: Name of the option with the values, for the error message.
-        values: The values; E0123 if there are neither `size` values nor one.
+        values: The values: one for each response, or a single value.
         size: Number of responses.
+
+    Raises:
+        Problem: E0123 for another number of values.
     """
     if len(values) not in (1, size):
         raise _refuse(
@@ -306,8 +331,11 @@ def _read_given(
         size: Number of responses.
 
     Returns:
-        (for each name, the value of every response; for each name, a single value of the step, which is the number
-        of steps done or the value of a track of the reward).
+        (values of all responses, by name; single values of the training step, by name). A value of the step is the number
+        of steps done, under `step`, or the value of a track, a quantity that the reward carries from step to step.
+
+    Raises:
+        Problem: E0123 for a text that is no assignment, an unknown or repeated name, or a wrong number of values.
     """
     response_names = _list_numbers(reward)
     step_names = {track.name for track in reward.tracks}

@@ -80,9 +80,9 @@ class Commands(click.Group):
                 )
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """Return the command called `cmd_name`, imported now, or None for an unknown name.
+        """Return the command called `cmd_name` from its module, which is imported now; None for an unknown name.
 
-        The `Args` of its docstring are for readers of the code, and left out of its help.
+        The help of the command is its docstring without the section `Args`, which is for readers of the code.
         """
         if cmd_name not in self.list_commands(ctx):
             return None
@@ -95,7 +95,7 @@ class Commands(click.Group):
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        """Return what click's method returns: the command's name, the command, and the arguments after the name.
+        """Return (the command's name, the command, the arguments after the name), as click's method does.
 
         Raises:
             Problem: with the replacement, if an earlier version had the command.
@@ -132,7 +132,8 @@ def cli(debug: bool) -> None:
 def main(arguments: list[str]) -> int:
     """Run a command and return its exit code.
 
-    An error is printed as a diagnostic; with `--debug` anywhere before `--` an unexpected exception is raised again.
+    An error is printed as a diagnostic. If `--debug` is among the arguments before `--`, an unexpected exception is raised
+    again, so that Python prints its traceback.
 
     Args:
         arguments: The words after `reodsl`, such as `["plan", "quickstart.reo", "--debug"]`.
@@ -176,7 +177,7 @@ def main(arguments: list[str]) -> int:
 
 
 def entry() -> None:
-    """Run the command of `sys.argv`, and end the process with its exit code: 143 after SIGTERM."""
+    """Run the command of `sys.argv`, and end the process with the command's exit code, or with 143 after SIGTERM."""
     stopped: list[int] = []
     _open_streams()
     # Keeps child processes, too, from importing modules of the working folder.
@@ -211,9 +212,9 @@ def entry() -> None:
 
 
 def _open_streams() -> None:
-    """Open standard streams that the caller closed on the null device, and let every stream print any letter.
+    """Open closed standard streams on the null device, and let every stream print any character.
 
-    Without that, the next opened file would get the number of a closed stream, and would receive its output.
+    If the caller has closed a standard stream, the next opened file would get its number and receive its output.
     """
     for number, name, mode in ((0, "stdin", "r"), (1, "stdout", "w"), (2, "stderr", "w")):
         if getattr(sys, name) is None:
@@ -266,7 +267,10 @@ def _explain(caught: Exception) -> Problem:
 
 
 def _find_file(caught: OSError) -> str | None:
-    """Return the file that the error is about, `standard output` if printing failed, or None if neither is known."""
+    """Return the name of the file that an error of the operating system is about.
+
+    If the error has no file, the result is `standard output` if printing raised the error, else None.
+    """
     if caught.filename is not None:
         return str(caught.filename)
     *_, (frame, _) = traceback.walk_tb(caught.__traceback__)

@@ -21,10 +21,10 @@ _SYNONYMS = dict.fromkeys(("grpo", "ppo", "rl", "rlvr", "outcome"), "vanilla")
 
 
 class NameChoice(click.Choice[str]):
-    """The option's name of a method or model; an unknown name is refused with the nearest known name."""
+    """The type of an option whose value names a method or a model; the error for an unknown name suggests a known name."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
-        """Return the option's value if it is a known name, else refuse it with the nearest known name."""
+        """Return the option's value if it is a known name, else fail with a synonym or the most similar known name."""
         if value not in self.choices:
             nearest_name = _SYNONYMS.get(str(value).lower(), nearest(str(value), self.choices))
             nearest_name = nearest_name if nearest_name in self.choices else None

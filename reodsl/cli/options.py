@@ -22,7 +22,10 @@ Command = TypeVar("Command", bound=Callable[..., Any])
 
 
 class PathOption(click.Path):
-    """An option's path of a file or folder; an empty path is refused, as it comes from an unset shell variable."""
+    """The type of an option whose value is the path of a file or folder.
+
+    An empty path is refused, as it comes from an unset variable of the shell and would mean the present folder.
+    """
 
     def __init__(self) -> None:
         super().__init__(path_type=Path)
@@ -52,7 +55,7 @@ amend_option = click.option(
 
 
 def _store(default: str) -> Callable[[Command], Command]:
-    """Return the option --store, whose help says in the words `default` where the store is without it."""
+    """Return the option --store; `default` says in its help where the store is if the option is missing."""
     return click.option(
         "--store",
         "store_dir",
@@ -125,7 +128,9 @@ def assignments(option: str, values: Iterable[str]) -> dict[str, str]:
 
 
 def frontier_of(name_or_file: str, base: Sequence[str] = ()) -> ReferenceFrontier:
-    """Return a published frontier by its name in the standard library (`std.paper.qwen3_4b`), or a frontier file.
+    """Return a frontier: from a file, or a published frontier by its name, such as `std.paper.qwen3_4b`.
+
+    It is a file if a file has this path, or the name ends in .json, .csv or .parquet.
 
     Args:
         name_or_file: name of a published frontier, or path of a frontier file.
@@ -146,7 +151,7 @@ def frontier_of(name_or_file: str, base: Sequence[str] = ()) -> ReferenceFrontie
 
 @contextmanager
 def name_source(source: object) -> Iterator[None]:
-    """In a `with` block, add `source` as the place to every diagnostic that is raised without a place."""
+    """In a `with` block, add `source`, such as a file's name, as the place to each raised diagnostic that has no place."""
     try:
         yield
     except Problem as caught:
@@ -183,8 +188,8 @@ def token_grid(option: str, text: str) -> tuple[int, ...]:
 def existing_store(store_dir: Path | None) -> Store:
     """Return the store for a command that takes no spec.
 
-    It is the store of the option, else of this folder or the nearest folder above, else the only store in a folder
-    directly below this folder.
+    It is the store that the option names. Without the option it is the store of this folder or of the nearest folder
+    above, or else the only store in a folder directly below this folder.
 
     Args:
         store_dir: Folder of the option --store, or None.
@@ -205,7 +210,11 @@ def existing_store(store_dir: Path | None) -> Store:
 
 
 def no_store(folders: list[Path]) -> Problem:
-    """Return E0952: no store is found in the only folder that was searched, or several folders have a store."""
+    """Return E0952 for a command that found no store, or several stores.
+
+    Args:
+        folders: Several stores, or at most one folder, which is no store.
+    """
     if len(folders) > 1:
         return problem(
             "E0952", f"there are several stores: {', '.join(map(str, folders))}", help="add --store DIR"
@@ -233,7 +242,7 @@ def complete_codes(ctx: click.Context, param: click.Parameter, incomplete: str) 
 
 
 def complete_runs(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
-    """Return the studies of the store and the times at which runs began, as far as they start with `incomplete`.
+    """Return completions that start with `incomplete`: the studies of the store, and the times at which its runs began.
 
     The list is empty if no store is found.
     """
@@ -255,9 +264,9 @@ def complete_runs_or_files(
 
 
 def complete_tasks(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
-    """Return the names of tasks that start with `incomplete`, of the spec on the command line.
+    """Return the names of the tasks of the spec on the command line that start with `incomplete`.
 
-    The list is empty if the spec has a mistake.
+    The list is empty if the command line has no spec file, or the spec has a mistake.
     """
     from reodsl.graph.lower import lower
     from reodsl.language import compile_file

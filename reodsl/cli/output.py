@@ -24,7 +24,7 @@ MOST_SHOWN = 100
 def show(diagnostics: Iterable[Diagnostic], sources: Mapping[str, str] | None = None) -> None:
     """Write diagnostics to stderr with their source lines, in colour on a terminal.
 
-    It writes at most `MOST_SHOWN` diagnostics, and the number of the others.
+    At most `MOST_SHOWN` diagnostics are written, and then the number of those that are left out.
 
     Args:
         diagnostics: Diagnostics in any order.
@@ -57,7 +57,11 @@ def gather_findings(by_task: Mapping[str, Iterable[Diagnostic]]) -> list[Diagnos
 
 
 def _name_tasks(diagnostic: Diagnostic, names: list[str]) -> Diagnostic:
-    """Return a diagnostic with at most three names of its tasks, as its place if it has none, else in a note."""
+    """Return a diagnostic with the names of its tasks, at most three and the number of further tasks.
+
+    The names become the diagnostic's place if it has no place, else a note. E0950, and a diagnostic whose place names one
+    of the tasks, stay unchanged.
+    """
     task_list = listed(names, 3)
     if diagnostic.code == "E0950" or any(name in (diagnostic.where or "") for name in names):
         return diagnostic
@@ -112,7 +116,9 @@ REMEDY = "name another path with --out"
 
 
 def file_to_write(path: Path, reads: Iterable[Path] = (), remedy: str = REMEDY) -> Path:
-    """Check that a command may write a file, and return its path with links followed; create nothing.
+    """Check that a command may write a file, and return the path of the file with links followed.
+
+    The file is not created.
 
     Args:
         path: the file, whose folder need not exist yet.

@@ -131,7 +131,11 @@ def why_command(
 
 
 def _describe_item(ready: Ready, item: Item) -> dict[str, Any]:
-    """Return the facts on a task of a plan as JSON data, with the material of its key and how far a run is with it."""
+    """Return the facts on a task of a plan as JSON data.
+
+    Among them are the payload and inputs whose digest is the task's key (`material`, only if the result exists), the
+    acceptances of the result, and the progress of a run that works on the task (`running`).
+    """
     material = ready.store.material(item.key) if item.key else None
     manifest = ready.store.get(item.key) if item.key else None
     return {
@@ -146,7 +150,7 @@ def _describe_item(ready: Ready, item: Item) -> dict[str, Any]:
 
 
 def _format_reason(ready: Ready, item: Item) -> str:
-    """Return the reason for a task's verdict; for a stored result, also its age and the time that it took."""
+    """Return the reason for a task's verdict, with the age and duration of the task's result if it is in the store."""
     manifest = ready.store.get(item.key) if item.created and item.key else None
     if manifest is None:
         return item.reason
@@ -154,11 +158,12 @@ def _format_reason(ready: Ready, item: Item) -> str:
 
 
 def _read_progress(ready: Ready, item: Item) -> dict[str, Any] | None:
-    """Read how far a run is with a task, or how far a stopped run came.
+    """Return the progress of a task in a run that is going, or the progress that a stopped run had made.
 
     Returns:
-        Whether a run works on the task now (`going`), the node's name, the step, the number of steps, and the latest
-        metrics (`numbers`), each None if unknown; None if the result exists or no run began the task.
+        None if the task's result exists, its key is not known yet, or no run has begun it. Otherwise `going` (whether a
+        run works on the task now), `node`, `step`, `steps` (their total) and `numbers` (the latest metrics by name); the
+        node, the step and the total are None if unknown.
     """
     if item.key is None or item.verdict == "reuse":
         return None
@@ -184,7 +189,7 @@ def _read_progress(ready: Ready, item: Item) -> dict[str, Any] | None:
 
 
 def _format_progress(running: dict[str, Any]) -> str:
-    """Return how far a run is with a task as a line such as `it is at step 13 of 40, reward 0.94`.
+    """Return the progress of a task as a line such as `it is at step 13 of 40, reward 0.94`.
 
     Args:
         running: Facts from `_read_progress`: step, number of steps, metrics, and whether a run is going.

@@ -45,10 +45,12 @@ def prepare(
 
 
 def wrong_files(ready: Ready, plan: Plan) -> tuple[Diagnostic, ...]:
-    """Return the mistakes in the files of questions and of Python that a run of a plan would read.
+    """Return the mistakes in data files and Python files that a run of a plan would read.
 
-    Data files and downloaded data sets that are not on this machine are skipped, since the run may happen on another
-    machine. Python beside the spec must be readable here (E0743).
+    Only files of tasks that would run are checked. Data files and downloaded data sets that are not on this machine are
+    skipped, since the run may happen on another machine. A Python file beside the spec must exist and be readable
+    (E0743), and define the function that the spec names. Without runners that can be loaded, only unreadable Python files
+    are reported.
     """
     folder = ready.keys.folder
     todo = [item for item in plan.items if item.verdict != "reuse"]

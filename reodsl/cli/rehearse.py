@@ -195,7 +195,10 @@ def rehearse_command(
 
 
 def _size_for(spec: Spec, tokens: int, steps: int, nodes: int | None = None) -> Size:
-    """Return the size of a rehearsal on a cluster, with at least as many prompts in a step as a step has GPUs.
+    """Return the size of a rehearsal on a cluster.
+
+    If it uses the spec's own cluster, a step has at least as many prompts as the largest cluster has GPUs, and so has the
+    pool of questions.
 
     Args:
         spec: The spec to rehearse.
@@ -209,14 +212,21 @@ def _size_for(spec: Spec, tokens: int, steps: int, nodes: int | None = None) -> 
 
 
 def _begin_notes(folder: Path) -> Path:
-    """Make the folder in which the processes of a rehearsal on a cluster record what they do, and return its path."""
+    """Make the folder `notes` in a folder, and return its path.
+
+    The processes of a rehearsal on a cluster write into it what they do.
+    """
     notes = (folder / "notes").resolve()
     notes.mkdir()
     return notes
 
 
 def _read_rollouts(small_study: Ready, outcome: RunOutcome) -> tuple[list[int], float]:
-    """Read from the stored rollouts which weights sampled responses.
+    """Return from the stored rollouts of a rehearsal which versions of the weights sampled responses.
+
+    Args:
+        small_study: The small study that was run.
+        outcome: Results of the run; trainings without a result are skipped.
 
     Returns:
         (steps after which the sampling weights were taken, with repetitions; the largest number of steps by which
@@ -239,7 +249,7 @@ def _read_rollouts(small_study: Ready, outcome: RunOutcome) -> tuple[list[int], 
 
 
 def _keep_measurements(ready: Ready, small_study: Ready) -> int:
-    """Copy the rehearsal's measured times and memory into the spec's store, and return the number of measured tasks.
+    """Copy a rehearsal's measured times and memory into the spec's store, and return the number of measured tasks.
 
     Args:
         ready: The spec, whose store receives the measurements.

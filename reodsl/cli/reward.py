@@ -122,7 +122,10 @@ def _describe_group(
     sample: SampledGroup,
     tried_responses: Sequence[TriedResponse],
 ) -> dict[str, Any]:
-    """Return the values of a reward for a group as JSON data, in which numbers may be infinite or NaN.
+    """Return the values of a reward for a group of responses as JSON data, in which numbers may be infinite or NaN.
+
+    A response has `sections` if the reward is a single expression or has a value at each split, a position at which a
+    response is divided into sections. It has `parts` instead if the reward is a sum of parts.
 
     Args:
         reward: The reward.
@@ -183,9 +186,10 @@ def _describe_group(
 def _format_group(
     facts: dict[str, Any], reward: Reward, sample: SampledGroup, tried_responses: Sequence[TriedResponse]
 ) -> list[str]:
-    """Return the values of a reward for a group as lines of text.
+    """Return the values of a reward for a group of responses as lines of text.
 
-    These are a heading, a table with a row for each response or section of a response, and the formulas of its columns.
+    The lines are a heading, a table with a row for each response or each section of a response, and the formulas of the
+    table's columns. A section is a part of a response between two splits, which are positions in tokens.
 
     Args:
         facts: The same values as JSON data.
@@ -246,7 +250,9 @@ def _format_group(
 
 
 def _describe_track_value(track: Track, after_steps: str) -> str:
-    """Return in words where the value of a track comes from if --given does not name it.
+    """Return in words where the value of a track comes from if --given does not give it.
+
+    A track is a quantity that the reward carries from step to step, such as a moving average.
 
     Args:
         track: The track.
@@ -258,7 +264,10 @@ def _describe_track_value(track: Track, after_steps: str) -> str:
 
 
 def _format_splits(tried_responses: Sequence[TriedResponse]) -> list[str]:
-    """Return lines with the splits of the responses in tokens: a single line if all responses have the same splits."""
+    """Return lines with the splits of the responses, the positions in tokens at which each is divided into sections.
+
+    If all responses have the same splits, there is a single line.
+    """
     split_texts = [", ".join(map(str, tried.places)) for tried in tried_responses]
     if len(set(split_texts)) == 1:
         return [f"splits = {split_texts[0]} tokens"]
@@ -272,7 +281,12 @@ def _title(facts: dict[str, Any]) -> str:
 
 
 def _advantage(facts: dict[str, Any], reward: Reward) -> str:
-    """Return in words how the advantages follow from the rewards, from the output of `_describe_group`."""
+    """Return in words how the advantages follow from the rewards, such as by a z-score over the group.
+
+    Args:
+        facts: Output of `_describe_group`, with the settings of the advantage.
+        reward: The reward.
+    """
     rule = facts["advantage"]
     clauses = [
         f"from `{rule['own']}`, which is not run here"

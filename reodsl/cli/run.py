@@ -139,7 +139,7 @@ def run_command(
 
 
 class Watcher:
-    """The observer of a run, which shows in the terminal what the machine lacks, the tasks, and doubts about results."""
+    """The observer of a run, whose methods the run calls; it shows findings, tasks and doubts about results."""
 
     def __init__(
         self, ready: Ready, plan: Plan, out: Path, quiet: bool, as_json: bool, trackers: Sequence[str] = ()
@@ -182,7 +182,7 @@ class Watcher:
         return consent or click.confirm("Have you read it, and may it run?", err=True)
 
     def begin(self) -> None:
-        """Check that the report can be written, then connect to trackers and begin the display."""
+        """Check that the report can be written, start the trackers, and begin the display, as the run begins."""
         folder_to_fill(self.out)
         if self.tracker_names:
             self.trackers = Trackers(
@@ -311,7 +311,10 @@ ANSWERED_SHARE = "answered"
 
 
 def is_of_library(ready: Ready, task_id: str) -> bool:
-    """Return whether a task makes data or a model of the standard library; users cannot act on doubts about it."""
+    """Return whether a task makes data or a model that the standard library of the language defines.
+
+    All its settings come from files of that library. Users cannot act on doubts about such a task.
+    """
     task = ready.graph[task_id]
     origin_maps = [task.given_at, *(value.given_at for value in task.work.values() if isinstance(value, IR))]
     paths = {origin.path for origins in origin_maps for origin in origins.values() if origin is not None}
@@ -320,7 +323,11 @@ def is_of_library(ready: Ready, task_id: str) -> bool:
 
 
 class Doubts:
-    """The doubts about the results of a run: warnings that are shown as results arrive, if not `quiet`."""
+    """The doubts about the results of a run: warnings that are shown while results arrive, or only at the end if `quiet`.
+
+    `tables` are the folders of the questions so far by task. `shown` are the diagnostics that were shown. `silent` and
+    `failing` are the names of tasks with a doubt about missing answers, and about failing code.
+    """
 
     def __init__(self, ready: Ready, quiet: bool) -> None:
         """Prepare for a run that has not started; `quiet` shows nothing during the run."""
@@ -349,9 +356,10 @@ class Doubts:
         self._show_new(diagnostics)
 
     def hear(self, event: Event) -> None:
-        """Show doubts about a running task from the metrics of an event, each of them once for a task.
+        """Show doubts about a running task from the metrics of an event, each doubt once for a task.
 
-        Doubts are about data that the task leaves out, responses without an answer, and code that fails at responses.
+        They are about questions that the task leaves out, responses without an answer, and code that fails at responses.
+        Failing code at the last step is not shown here, as the finished result shows it.
         """
         if self.quiet or event.progress is None:
             return

@@ -94,7 +94,9 @@ def say_offers(downloads: Sequence[Download], err: bool = False) -> None:
 
 
 def tell_moved(repos: Iterable[HubRepo], folder: Path) -> list[Download]:
-    """Print which branches have newer commits on the hub, and return the downloads of these commits.
+    """Print which repositories have newer commits on the hub than on this machine, and return downloads of these commits.
+
+    Repositories for which the spec names a commit are skipped.
 
     If the hub does not answer, a line says so, and no further repository is looked up.
 
@@ -127,7 +129,8 @@ def tell_moved(repos: Iterable[HubRepo], folder: Path) -> list[Download]:
 def fetch_missing(ready: Ready, is_agreed: bool) -> None:
     """Download missing models and data sets of a spec, after printing their size.
 
-    Without consent nothing is downloaded, and the check before the run reports what is missing.
+    If the user does not agree, nothing is downloaded, and the check before the run reports what is missing. Nothing is
+    asked if there is no terminal.
 
     Args:
         ready: The compiled spec.
@@ -352,7 +355,10 @@ def import_command(
 
 
 def _describe_counts(row: ImportCounts) -> str:
-    """Return the import's counts for a model as text: the forms of its files, its questions, and the kind of its curve."""
+    """Return the import's counts for a model as text, such as the forms of its files, its questions and kind of curve.
+
+    A model whose texts have less than `LEAST_DENSITY` characters for each token gets a warning in the text.
+    """
     samples = row.responses / row.questions
     is_abridged = row.density is not None and row.density < LEAST_DENSITY
     phrases = (

@@ -155,7 +155,7 @@ def spec_files(paths: Iterable[str]) -> list[Path]:
 
 
 def replace(path: Path, text: str) -> None:
-    """Replace the content of a file completely or not at all; its mode stays, and links to it stay links.
+    """Replace the content of a file completely or not at all, and keep its permissions; a link to the file stays a link.
 
     Raises:
         Problem: E0118 if it cannot be written.

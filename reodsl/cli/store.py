@@ -85,7 +85,13 @@ def ls_command(
 
 
 def _describe_run(store: Store, record: RunRecord, repeated_run: str | None) -> dict[str, Any]:
-    """Return a run as JSON data; `repeated_run` is the name of the run that it repeats without any work, or None."""
+    """Return a run as JSON data.
+
+    Args:
+        store: The store of the run.
+        record: Record of the run.
+        repeated_run: Name of the first run with the same results, if this run had nothing to do; else None.
+    """
     return {
         "name": record.name,
         "study": record.study,
@@ -112,7 +118,10 @@ def _read_verdict(store: Store, record: RunRecord) -> tuple[str, ...]:
 
 
 def _list_going(store: Store, record: RunRecord | None) -> list[dict[str, Any]]:
-    """Return the tasks that a run works on now as JSON data with their progress; empty for None and for ended runs."""
+    """Return the tasks that a run works on now as JSON data with their progress.
+
+    The list is empty if the run has ended, and if `record` is None.
+    """
     if record is None or not alive(store, record):
         return []
     return [going_json(task) for task in read_state(store, record, with_steps=False).going]
@@ -126,7 +135,9 @@ def _format_going(task: dict[str, Any]) -> str:
 
 
 def _describe_result(store: Store, name: str, key: str, verify: bool) -> dict[str, Any]:
-    """Return a result as JSON data.
+    """Return a result as JSON data: its task, key, size, time, path, acceptances, and sentences on its damage.
+
+    Without `verify`, only a missing result and wrong sizes of files are noticed as damage.
 
     Args:
         store: The store.
@@ -149,7 +160,9 @@ def _describe_result(store: Store, name: str, key: str, verify: bool) -> dict[st
 
 
 def _format_runs(rows: list[dict[str, Any]]) -> str:
-    """Return the list of runs as text, with a line for each run that is no repetition of another run.
+    """Return the list of runs as text: a line for each run that did any work, then its verdict and running tasks.
+
+    Runs that repeat another run, with nothing to do, are counted on the line of that run.
 
     Args:
         rows: Runs as JSON data, the latest first.
@@ -166,7 +179,7 @@ def _format_runs(rows: list[dict[str, Any]]) -> str:
         return f"{number:>4} {'result ' if number == 1 else 'results'}"
 
     def count_repeats(row: dict[str, Any]) -> str:
-        """Return how often a run was repeated, and when last."""
+        """Return how often later runs repeated a run, and when the last one did, as text; empty if none did."""
         latest, *repeats = runs_by_first[row["name"]]
         times = "once" if len(repeats) == 1 else f"{len(repeats)} times"
         return f"  (repeated {times}, last {ago(latest['started'], now)})" if repeats else ""

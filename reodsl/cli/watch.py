@@ -50,7 +50,7 @@ _LABELS = {
 
 @dataclass(slots=True)
 class Board:
-    """The running tasks of a run, with the speed of each."""
+    """The running tasks of a run with their progress, as the display shows them."""
 
     title: str
     """Study and digest of the spec."""
@@ -68,7 +68,10 @@ class Board:
     """Time and step at which a task's progress was first seen."""
 
     def hear(self, event: Event) -> RunningTask | None:
-        """Update the running tasks by an event, and return the event's task as it was before, or None if it did not run."""
+        """Update the running tasks by an event, and return the state of the event's task before the event.
+
+        The result is None if the task was not running.
+        """
         previous = self.running.get(event.task)
         task = previous or RunningTask(event.task, self.clock())
         match event.kind:
@@ -93,7 +96,10 @@ class Board:
             self.first.setdefault(task.task, (self.clock(), task.progress.done))
 
     def left(self, task: RunningTask) -> float | None:
-        """Return the seconds that a task still needs at its speed so far, or None before it has done a step."""
+        """Return the seconds that a task still needs at its speed since its progress was first seen.
+
+        The result is None if the task has done no step since then.
+        """
         began, first_step = self.first.get(task.task, (0.0, 0))
         if task.progress is None or task.progress.done <= first_step or task.task not in self.first:
             return None
@@ -101,7 +107,7 @@ class Board:
         return pace * (task.progress.total - task.progress.done)
 
     def rest(self, task: RunningTask) -> str:
-        """Return the time that a task still needs as text, `2 min left`, or its running time while that is unknown."""
+        """Return the time that a task still needs as text, `2 min left`, or the time that it has run if that is unknown."""
         left_s = self.left(task)
         return (
             f"{span(left_s)} left" if left_s is not None and left_s >= 0 else span(self.clock() - task.began)
@@ -109,10 +115,10 @@ class Board:
 
 
 def draw(board: Board, console: Console) -> Group:
-    """Return a heading and the running tasks as text for the terminal.
+    """Return the display for the terminal: a heading, the running tasks, and warnings about code that fails at responses.
 
-    Each task has a line. If a line is too wide, or there are more tasks than lines, each task has three lines, and tasks
-    beyond the height of the terminal are only counted.
+    Each task has a line if all lines fit the width and height of the terminal. Otherwise each task has about three
+    lines, and tasks beyond the height of the terminal are only counted.
 
     Args:
         board: The running tasks.
@@ -157,9 +163,10 @@ def draw(board: Board, console: Console) -> Group:
 
 
 def format_steps(task: RunningTask) -> str:
-    """Return a task's progress as text, `13/40`.
+    """Return a task's progress as text: `13/40`, or `13` if the total is unknown.
 
-    Before any progress it is `waiting` if the task waits for nodes, or for another run that computes the same result.
+    Before any progress the text is empty, or `waiting` if the task waits for nodes or for another run that computes its
+    result.
     """
     if task.progress is None:
         return "waiting" if task.waiting else ""
@@ -192,7 +199,11 @@ class Display:
         )
 
     def hear(self, event: Event) -> None:
-        """Update the display by an event; starts, ends and waits of tasks get a line that stays on the screen."""
+        """Update the display by an event.
+
+        The end of a task, and its wait for another run, get a line that stays on the screen. Without a live table, the
+        start of a task and its progress get lines as well.
+        """
         if event.kind != "reused":
             self.open()
         previous = self.board.hear(event)
@@ -244,7 +255,7 @@ class Display:
         self.console.print(grid)
 
     def tell_progress(self, name: str) -> None:
-        """Print a line on the progress of the task `name`, at most every `_PLAIN_SECONDS`; a live table replaces it."""
+        """Print a line on the progress of the task `name` if there is no live table, at most every `_PLAIN_SECONDS`."""
         now, task = self.board.clock(), self.board.running[name]
         if self.live is None and now - self.printed.setdefault(name, now) >= _PLAIN_SECONDS:
             self.printed[name] = now

@@ -54,9 +54,13 @@ def list_reached(small: Spec, notes: Notes, versions: Sequence[int], lag: float)
 
 
 def _check_placement(notes: Notes) -> Phase:
-    """Return the phase `placement`: reached if any task had a GPU, with the processes, GPUs and nodes of the tasks.
+    """Return the phase `placement`, which is reached if any task had a GPU.
 
-    Tasks with an equal layout share a line.
+    Its lines name the tasks with the roles of their processes, their GPUs and nodes. Tasks with the same roles, GPUs and
+    nodes share a line.
+
+    Args:
+        notes: Notes of a rehearsal; only notes of the kind `placed` are read.
     """
     layouts: dict[str, list[str]] = {}
     for note in notes:
@@ -79,7 +83,11 @@ def _check_placement(notes: Notes) -> Phase:
 
 
 def _check_weights(versions: Sequence[int]) -> Phase:
-    """Return the phase `weights`: reached if weights from after any step sampled responses."""
+    """Return the phase `weights`, which is reached if responses were sampled with weights that had already been trained.
+
+    Args:
+        versions: Steps after which the weights that sampled responses were taken; 0 for the untrained weights.
+    """
     newer = sorted({version for version in versions if version})
     if not newer:
         return Phase("weights", False, ("no response was sampled by new weights",))
@@ -93,7 +101,11 @@ def _format_steps(numbers: Sequence[int]) -> str:
 
 
 def _check_lag(lag: float) -> Phase:
-    """Return the phase `lag`: reached if weights learnt from responses that weights of an earlier step sampled."""
+    """Return the phase `lag`, which is reached if a step trained on responses that older weights had sampled.
+
+    Args:
+        lag: Largest number of steps by which sampling weights were older than the trained weights.
+    """
     if lag < 1:
         return Phase("lag", False, ("no step learnt from responses of older weights",))
     steps = "a step" if lag == 1 else f"up to {lag:g} steps"

@@ -150,6 +150,8 @@ def _list_limits(size: Size) -> Mapping[type, Mapping[str, Any]]:
 def shrink(spec: Spec, size: Size, stand_ins: StandIns, engine: Engine | None = None) -> Spec:
     """Return the small spec that a rehearsal runs, without a limit of costs and with the first seed only.
 
+    A spec that trains and evaluates no model, and only scores result files, is returned unchanged.
+
     Args:
         spec: The spec.
         size: Size of the rehearsal.
@@ -191,16 +193,20 @@ class _Shrinker:
     """(original, small object) by the original's `id`, so that equal objects stay the same object."""
 
     def tokens(self, count: Any) -> Any:
-        """Return a number of tokens, or a tuple of them, times the factor, and at least 1.
+        """Return a number of tokens multiplied by the factor, rounded, and at least 1; 0 and None stay.
 
-        0 and None stay, and a tuple loses numbers that have become equal.
+        A tuple of numbers is returned as a tuple, in which numbers that have become equal appear once.
         """
         if isinstance(count, tuple):
             return tuple(dict.fromkeys(map(self.tokens, count)))
         return max(1, round(count * self.factor)) if count else count
 
     def shrink(self, value: Any) -> Any:
-        """Return a small copy of a study or of any value in it, with all nested values made small."""
+        """Return a small copy of a study or of any value in it, with all nested values made small.
+
+        A constant in tokens is multiplied by the factor (`unit` is the exponent of tokens). A value that is no object of
+        the spec stays. Each object is copied once.
+        """
         if isinstance(value, Constant):
             return replace(value, value=value.value * self.factor**value.unit)
         if isinstance(value, tuple):
@@ -213,7 +219,11 @@ class _Shrinker:
         return self.done[id(value)][1]
 
     def _shrink_object(self, value: Any) -> Any:
-        """Return a small copy of an object of a spec: fields first, then lengths and limits, then consistency."""
+        """Return a small copy of an object of a spec.
+
+        First its fields are made small, then its lengths in tokens are multiplied by the factor and its numbers limited, and
+        at last fields are changed that no longer fit each other.
+        """
         settings = {name: self.shrink(getattr(value, name)) for name in names_of(type(value)) or ()}
         for name in TOKENS.get(type(value), ()):
             settings[name] = self.tokens(settings[name])
@@ -282,7 +292,12 @@ class _Shrinker:
         return {}
 
     def _shrink_cluster(self, cluster: Cluster | None) -> Cluster | None:
-        """Return the cluster of a rehearsal: None on this machine, else the spec's cluster, or a small cluster like it."""
+        """Return the cluster of a rehearsal for a cluster of the spec.
+
+        It is None if the rehearsal has an engine of its own, as it then runs on this machine. It is the spec's cluster if
+        the size names no number of nodes. Otherwise it is a small cluster, with just enough GPUs on each node for a trainer
+        and an engine.
+        """
         if cluster is None or self.engine is not None:
             return None
         cluster = self.chosen.get(cluster, cluster)
@@ -294,9 +309,10 @@ class _Shrinker:
         return cluster.model_copy(update={"nodes": nodes, "gpus_per_node": gpus, "tensor_parallel": width})
 
     def _limit_data(self, data: Data, count: int) -> Data:
-        """Return a data set with `count` questions whose verdicts are random, and with replaced sources if they are missing.
+        """Return a data set with at most `count` questions, random verdicts, and generated questions for missing ones.
 
-        Verdicts are random because a small model never answers right.
+        Verdicts are random (`Chance`) because a small model never answers right. If the questions are generated, they have
+        no tests and no data of a package, and the verifier `math` replaces a verifier that needs these.
         """
         replacements = self.stand_ins.sources(data)
         # Made-up questions lack what these verifiers need.
@@ -319,9 +335,11 @@ class _Shrinker:
         return data.model_copy(update=changes)
 
     def _fit_stage(self, small: Stage, stage: Stage, model: Model, is_byte_level: bool) -> Stage:
-        """Return a small stage with few questions, and with longer limits in tokens if the tokenizer is byte-level.
+        """Return a small stage with few questions, a checkpoint after every step, and limits that suit its tokenizer.
 
-        A teacher is replaced by the small policy if either has a byte-level tokenizer, as they need the same.
+        If the small policy has a byte-level tokenizer, prompts and demonstrations may have `MADE_UP` times as many tokens. A
+        teacher needs the policy's tokenizer: if the small policy or small teacher has a byte-level tokenizer, the small
+        policy's model is the teacher.
 
         Args:
             small: The stage after its fields were made small.

@@ -74,7 +74,7 @@ _ASKED = {"l1_exact", "l1_max", "pruned", "opsdc", "saber"}
 
 
 def _read_model(name: str, imports: str, base: str, settings: str, score: str, vanilla: bool) -> StartModel:
-    """Return a model to start from, with descriptions of itself and its methods from its module of the library.
+    """Return a model to start from, whose description and methods are read from its module of the standard library.
 
     Args:
         name: End of the module's name `runs_NAME.reo`.
@@ -116,8 +116,11 @@ MODELS: Mapping[str, StartModel] = {
 def starting_spec(method: str, model: str, name: str = "compare") -> str:
     """Return the text of a spec that trains a model by a method, and compares it with the untrained model.
 
+    If the frontier of the model's study needs an arm of vanilla RL, or the method reads the training of such an arm, the
+    spec has this arm as well.
+
     Args:
-        method: Name of a method of the model.
+        method: Name of a method of the model; `own` writes a reward into the spec, for the user to change.
         model: Key of `MODELS`.
         name: Name of the study; a keyword, or a name that the spec uses already, is replaced by `compare`.
     """

@@ -30,7 +30,9 @@ TRACKERS = ("trackio", "wandb", "tensorboard")
 
 
 def chosen(requested: Sequence[str]) -> tuple[tuple[str, ...], tuple[Diagnostic, ...]]:
-    """Return the trackers of a run, from the command line or else from the user's configuration file.
+    """Return the trackers of a run: those on the command line, or else those in the user's configuration file.
+
+    A tracker in the configuration file whose package is not installed is left out with a warning.
 
     Args:
         requested: Names from the command line.
@@ -83,7 +85,8 @@ def read_trackers(path: Path) -> tuple[tuple[str, ...], tuple[Diagnostic, ...]]:
     """Read the trackers from the line `track = ["wandb"]` of a configuration file.
 
     Returns:
-        (names of the trackers, warnings W0806 about the file); both empty without a file.
+        (names of the trackers, warnings W0806 about the file). Without a file both are empty. If the file cannot be read or
+        has an unknown name, there are no names and one warning.
     """
     try:
         data = tomllib.loads(path.read_text("utf-8"))
@@ -137,7 +140,12 @@ class Trackers:
         self.workers = [_Worker(name) for name in names]
 
     def hear(self, event: Event) -> None:
-        """Send what an event of the run adds: new steps of a training, or at its end the numbers of an evaluation."""
+        """Send the news in an event of the run to the trackers.
+
+        The start of a training or evaluation begins a run of each tracker. Progress of a training sends its new steps. The
+        end of the task sends its last steps, or the numbers of an evaluation, and ends the trackers' runs. Other events,
+        and events of other tasks, send nothing.
+        """
         if not self.workers:
             return
         task = self.graph[event.task]
@@ -158,11 +166,14 @@ class Trackers:
             self._close(event.task, event.kind)
 
     def news(self) -> list[Diagnostic]:
-        """Return warnings (W0806) about trackers that failed since the last call; a tracker is reported once."""
+        """Return a warning (W0806) for each tracker that has failed and was not reported by an earlier call."""
         return [trouble for worker in self.workers if (trouble := worker.trouble()) is not None]
 
     def close(self) -> None:
-        """Send the remaining steps of interrupted trainings, then wait at most `FAREWELL` seconds for the trackers."""
+        """Send the remaining steps of tasks that were interrupted, and end all trackers.
+
+        The trackers have `FAREWELL` seconds together to send what they still have.
+        """
         for task in list(self.going):
             self._log(self.going[task], read_steps(self.going[task].work))
             self._close(task, "interrupted")
@@ -173,7 +184,13 @@ class Trackers:
             worker.wait(deadline)
 
     def _make_open_order(self, task: Task, key: str, name: str) -> dict[str, Any]:
-        """Return the order that begins a run of the tracker `name` for a task, whose result has the key `key`."""
+        """Return the order to a tracker's process to begin a run for a task.
+
+        Args:
+            task: The task, a training or an evaluation.
+            key: Key of the task's result.
+            name: Name of the tracker.
+        """
         facts = {"study": self.study, "task": task.id, "arm": task.arm, "seed": task.seed, "key": key}
         stage = task.payload.get("stage")
         return {
@@ -189,7 +206,12 @@ class Trackers:
         }
 
     def _log(self, sent_rows: _SentSteps, rows: Iterable[Mapping[str, float]]) -> None:
-        """Send the rows of a task that were not sent yet to all trackers."""
+        """Send the rows of a task that were not sent yet to all trackers.
+
+        Args:
+            sent_rows: Record of the task's rows that were sent.
+            rows: All rows of the task so far: metrics by name, with `step`.
+        """
         new_rows = sent_rows.select(rows)
         for worker in self.workers if new_rows else ():
             worker.send({"do": "log", "key": sent_rows.key, "rows": new_rows})
@@ -224,7 +246,7 @@ class _SentSteps:
 
 
 def result_rows(folder: Path, kind: str) -> list[dict[str, float]]:
-    """Return the numbers of a result for trackers: the steps of a training, or a single row of an evaluation.
+    """Return the metrics in a result as rows for trackers: a row for each step of a training, or one for an evaluation.
 
     Args:
         folder: Folder of the result.
@@ -283,7 +305,7 @@ class _Worker:
             self._fail("it does not respond any more")
 
     def trouble(self) -> Diagnostic | None:
-        """Return a warning about the tracker's first failure; None without a failure, and after the first call with one."""
+        """Return a warning about the tracker's first failure, once; None before a failure and in all later calls."""
         if self.reported or not self.failed:
             return None
         self.reported = True

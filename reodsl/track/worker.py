@@ -143,7 +143,10 @@ SINKS: Mapping[str, Callable[[TrackedTask], Sink]] = {
 
 
 class OpenRun:
-    """A tracker's run and the last step that it has received, which the file `state` keeps for a resumed training."""
+    """A tracker's run of a task, with the last step that the tracker has received.
+
+    The file `state` keeps the number of that step, so that a resumed training sends only later steps.
+    """
 
     def __init__(self, sink: Sink, state: Path) -> None:
         """Read the last step that the tracker has received from the file `state`; without a file, send all steps."""
@@ -179,9 +182,9 @@ class OpenRun:
 def work(
     lines: Iterable[str], make_sink: Callable[[TrackedTask], Sink], report: Callable[[dict[str, Any]], None]
 ) -> None:
-    """Execute orders until the lines end, then close all open runs.
+    """Execute orders until the lines end, then close all open runs of the tracker as `interrupted`.
 
-    After a failure of a run, it is reported, and further orders for the run are skipped.
+    If an order fails, the failure is reported, and further orders for the same run are skipped.
 
     Args:
         lines: Orders as JSON: `open`, `log` or `close` a run, which the key of a result names.

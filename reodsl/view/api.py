@@ -68,7 +68,10 @@ class Api:
         }
 
     def runs(self, query: Query) -> dict[str, Any]:
-        """Return the runs of the store, the latest first: their state, their arms with REG, and the verdict's headline."""
+        """Return the runs of the store, the latest first, each with its status, its arms' REG and its verdict.
+
+        The verdict is the first sentence of the verdict in the run's report. The query is not used.
+        """
         runs = [
             {
                 "run": record.name,
@@ -82,9 +85,10 @@ class Api:
         return {"store": str(self.store.root.resolve()), "runs": runs}
 
     def _read_outcome(self, record: RunRecord) -> dict[str, Any]:
-        """Return the first sentence of the verdict in a run's report, and (arm, REG in tokens) of each arm.
+        """Return `verdict`, the first sentence of the verdict in a run's report, and `arms`, (arm, REG in tokens) of each.
 
-        Damaged and missing files of the report give an empty text and no arms; REG is None in a study without a score.
+        If the file of the verdict or of the table is damaged or missing, the verdict is empty, or there are no arms. REG is
+        None in a study without a score.
         """
         key = record.tasks.get("report", "")
         folder = self.store.path(key)
@@ -97,7 +101,10 @@ class Api:
         return {"verdict": next(iter(lines), ""), "arms": arms}
 
     def run(self, query: Query) -> dict[str, Any]:
-        """Return the state of a run, and its evaluations and trainings, which the page can show."""
+        """Return the state of the run that a query names, with the evaluations and trainings that the page can show.
+
+        Further entries are the colours of the arms, the benchmarks, and all budgets with forced answers.
+        """
         record = self._find_record(query)
         run_study = self._find_study(record)
         study = run_study.spec.study
@@ -128,7 +135,9 @@ class Api:
         }
 
     def report(self, run: str) -> str:
-        """Return the present report of a run as an HTML page that updates itself; it is drawn again after a change.
+        """Return the present report of a run as an HTML page, which updates itself in the browser.
+
+        The page is kept in memory, and drawn again after a change of the run's state.
 
         Args:
             run: Name of the run.
@@ -165,9 +174,14 @@ class Api:
         return page(material, Gallery(), versions(), live)
 
     def responses(self, query: Query) -> dict[str, Any]:
-        """Return the responses that fit the query's filter: their number, those of a page, and unreadable evaluations.
+        """Return the responses of a run that fit the filter in a query.
 
-        Without the name of an evaluation in the query, the responses are of all evaluations of the run.
+        The query may name an evaluation (`evaluation`); otherwise all evaluations of the run count. It may name another
+        evaluation for comparison (`other`).
+
+        Returns:
+            `total`, the number of fitting responses; `offset` and `responses`, the page; and `unread`, the tasks of the
+            evaluations whose files cannot be read.
         """
         run_study = self._find_study(self._find_record(query))
         name = query.get("evaluation", "")
@@ -224,7 +238,10 @@ class Api:
         }
 
     def rollouts(self, query: Query) -> dict[str, Any]:
-        """Return a page of the rollouts of a training: of a question over all steps, or of a step, by default the last."""
+        """Return a page of the rollouts of the training that a query names.
+
+        They are of a question over all steps if the query names a question, else of a step, by default of the last step.
+        """
         limit = min(MOST_PAGE, _parse_number(query, "limit", PAGE) or PAGE)
         step, offset = _parse_number(query, "step"), _parse_number(query, "offset", 0) or 0
         return list_rollouts(self._find_training(query), step, query.get("question") or None, offset, limit)
@@ -233,7 +250,7 @@ class Api:
         """Return the training that a query names.
 
         Raises:
-            Problem: E0954 if it has no rollouts, E0981 if they are damaged.
+            Problem: E0954 for an unknown training or a training without rollouts, E0981 if its rollouts are damaged.
         """
         trainings = self._find_study(self._find_record(query)).trainings
         training = trainings.get(query.get("training", ""))
@@ -253,7 +270,10 @@ class Api:
         return record
 
     def _find_study(self, record: RunRecord) -> RunStudy:
-        """Return the evaluations and trainings of a run, which are kept in memory once the run has ended."""
+        """Return the study of a run with its evaluations and trainings.
+
+        They are kept in memory if the run has ended, and read again on every call while it is running.
+        """
         key = (record.name, len(record.tasks), record.status)
         if record.status == "running":
             return find_evaluations(self.store, record)
@@ -270,7 +290,7 @@ class Api:
         return evaluation
 
     def _is_intact(self, key: str, files: Sequence[str] = ()) -> bool:
-        """Return whether a result's files have their checksums.
+        """Return whether files of a result exist with the checksums in its manifest.
 
         Args:
             key: Key of the result.
@@ -293,13 +313,13 @@ class Api:
 
 
 def _refuse_damaged(noun: str, task: str) -> Problem:
-    """Return E0981 for damaged or missing results of a task; `noun` says which, such as `rollouts`."""
+    """Return E0981 for damaged or missing files of a task's result; `noun` names their content, such as `rollouts`."""
     message = f"the {noun} of {task} are damaged or missing"
     return problem("E0981", message, help="run the spec again", where=task)
 
 
 def _parse_filter(query: Query, other: Evaluation | None) -> Filter:
-    """Return the filter of responses in a query.
+    """Return the filter of responses that a query describes; a condition that the query lacks is not applied.
 
     Args:
         query: The query.

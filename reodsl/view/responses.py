@@ -30,7 +30,7 @@ from reodsl.view.trainings import Training, find_training
 
 @dataclass(frozen=True, slots=True)
 class Evaluation:
-    """The files with the responses of an arm."""
+    """The evaluation of an arm with the files of its responses."""
 
     arm: str
     """Name of the arm."""
@@ -70,9 +70,9 @@ class RunStudy:
 
 
 def find_evaluations(store: Store, record: RunRecord) -> RunStudy:
-    """Return the evaluations and trainings of a run that have any responses or rollouts yet.
+    """Return the evaluations of a run that have responses so far, and the trainings that have rollouts so far.
 
-    Files of ended tasks are not checked here: whoever reads them finds out whether they are intact.
+    The files are not compared with their checksums here; that happens before they are read.
 
     Raises:
         Problem: E0967 if the run's spec is not in the store.
@@ -101,7 +101,12 @@ def find_evaluations(store: Store, record: RunRecord) -> RunStudy:
 
 
 def _name_wordings(spec: Spec, role: Role) -> tuple[str, ...]:
-    """Return the names of the wordings that prompt the rollouts of a stage; `role` is the stage's role in the report."""
+    """Return the names of the wordings that prompt the rollouts of a stage; empty if the stage is no PPO.
+
+    Args:
+        spec: The spec.
+        role: Role of the stage in the report, with the name of the arm and the index of the stage.
+    """
     method = spec.study.arm(role.name).stages[role.index or 0].method
     return name_wordings(method.wordings) if isinstance(method, Ppo) else ()
 
@@ -125,7 +130,10 @@ def _list_files(
     )
 
     def files(name: str) -> tuple[Path, ...]:
-        """Return the files called `name`; a missing table of responses of an ended task is kept, to be reported."""
+        """Return the existing files called `name`.
+
+        The table of responses of an ended task is returned even if it is missing, so that the damage is reported.
+        """
         paths = (folder / name for folder in folders if folder.suffix != ".part")
         return tuple(path for path in paths if path.is_file() or (is_complete and name == "samples.parquet"))
 
@@ -193,13 +201,16 @@ def _scan(files: Sequence[Path]) -> pl.LazyFrame:
 
 
 def budgets(evaluation: Evaluation) -> tuple[int, ...]:
-    """Return the rising budgets, in tokens, at which an evaluation forced answers; empty without forced answers."""
+    """Return the budgets, in tokens and ascending, at which an evaluation forced answers; empty without such answers."""
     return _read_budgets(evaluation.forced[:1])
 
 
 @lru_cache(maxsize=256)
 def _read_budgets(files: tuple[Path, ...]) -> tuple[int, ...]:
-    """Return the budgets in tokens of the first response in tables of forced answers, which are those of all."""
+    """Return the budgets, in tokens and ascending, in tables of forced answers; empty without tables.
+
+    Only the first response is read, as all responses have the same budgets.
+    """
     if not files:
         return ()
     # The rows of a response follow each other, a row for each budget.
@@ -209,7 +220,7 @@ def _read_budgets(files: tuple[Path, ...]) -> tuple[int, ...]:
 
 
 def matching(evaluation: Evaluation, filter_: Filter) -> Rows:
-    """Return the rows of an evaluation's responses that fit a filter.
+    """Return the numbers of the rows of an evaluation's responses that fit a filter.
 
     Args:
         evaluation: files of the responses.
@@ -223,7 +234,9 @@ def matching(evaluation: Evaluation, filter_: Filter) -> Rows:
 
 @lru_cache(maxsize=64)
 def _find_matches(samples: tuple[Path, ...], forced: tuple[Path, ...], filter_: Filter) -> Rows:
-    """Return the rows of responses that fit a filter, and cache them, since a user pages through the same list.
+    """Return the numbers of the rows of responses that fit a filter.
+
+    The result is cached, since a user pages through the same list.
 
     Args:
         samples: Tables of responses.
@@ -255,21 +268,23 @@ def _count(files: tuple[Path, ...]) -> int:
 
 
 def _join(samples: tuple[Path, ...], other: pl.LazyFrame) -> pl.DataFrame:
-    """Return the columns of another table in the order of responses, joined by benchmark, question and sample.
+    """Return the columns of a table in the order of the responses, after a join by benchmark, question and sample.
 
     Args:
         samples: Tables of responses.
-        other: The other table, with at most one row for each response.
+        other: The table, with at most one row for each response.
 
     Returns:
-        A row for each response, with nulls for a response that the other table lacks.
+        A row for each response in `samples`, with nulls for a response that `other` lacks.
     """
     keys = _scan(samples).select(KEYS)
     return keys.join(other, on=KEYS, how="left", maintain_order="left").collect(engine="streaming")
 
 
 def _read_beside(samples: tuple[Path, ...], other: tuple[Path, ...], column: str) -> pl.Series:
-    """Return a column of an arm's responses in the order of another arm's responses to the same questions.
+    """Return a column of one arm's responses in the order of another arm's responses to the same questions.
+
+    The two arms may be the same.
 
     Args:
         samples: Tables of responses that give the order.
@@ -286,7 +301,7 @@ def _read_beside(samples: tuple[Path, ...], other: tuple[Path, ...], column: str
 
 @lru_cache(maxsize=256)
 def _are_alike(samples: tuple[Path, ...], other: tuple[Path, ...]) -> bool:
-    """Return whether two arms responded to the same questions in the same order, so that columns need no join."""
+    """Return whether the tables of two arms have the same questions and samples in the same order, so need no join."""
     if samples == other or _count(samples) != _count(other):
         return samples == other
     keys, other_keys = (_scan(files).select(KEYS).collect(engine="streaming") for files in (samples, other))
@@ -294,7 +309,11 @@ def _are_alike(samples: tuple[Path, ...], other: tuple[Path, ...]) -> bool:
 
 
 def _contains(words: str) -> pl.Expr:
-    """Return the condition that a question, response or answer contains a text in any case, or a question's id starts so."""
+    """Return the condition on a response for a search of words.
+
+    The question, the response or the answer contains the words, in upper or lower case, or the question's id starts with
+    the words.
+    """
     pattern = f"(?i){pl.escape_regex(words)}"
     texts = (pl.col(name).str.contains(pattern).fill_null(False) for name in ("text", "response", "answer"))
     return pl.any_horizontal(*texts, pl.col("question").str.starts_with(words))
@@ -338,9 +357,9 @@ def _read_verdicts(samples: tuple[Path, ...], forced: tuple[Path, ...], budget: 
 
 @lru_cache(maxsize=256)
 def _rows_match(samples: tuple[Path, ...], forced: tuple[Path, ...], budgets: int) -> bool:
-    """Return whether forced answers are a row for each response and budget, in the order of responses and budgets.
+    """Return whether forced answers have the order of the responses, and each response a row for each ascending budget.
 
-    Three samples of rows are checked: at the beginning, in the middle and at the end.
+    The number of rows is compared, and the rows of 50 responses each at the beginning, in the middle and at the end.
 
     Args:
         samples: Tables of responses.
@@ -375,7 +394,7 @@ def list_responses(
         filter_: Conditions.
         offset: Number of fitting responses before the page.
         limit: Responses on the page at most.
-        order: Order of the list; `different` begins with the questions whose responses differ most in length.
+        order: Order of the list, as `_sort_responses` describes; empty for the order of the files.
         compared: Evaluations whose lengths count for the order `different`.
 
     Returns:
@@ -405,13 +424,13 @@ def list_responses(
 def _sort_responses(
     evaluations: tuple[Evaluation, ...], filter_: Filter, order: Order, compared: tuple[tuple[Path, ...], ...]
 ) -> NDArray[np.int64]:
-    """Return the positions of fitting responses in the order of a list.
+    """Return the positions of the responses that fit a filter, sorted by an order.
 
     Args:
         evaluations: Evaluations whose responses are listed.
         filter_: Conditions.
-        order: `longest`, `shortest`, or `different`: by the range of lengths over the compared evaluations, in tokens,
-            the widest range first, and of equal ranges the longest response first.
+        order: `longest` or `shortest` response first, or `different`: first the responses to questions whose lengths
+            differ most between this evaluation and the compared ones. At equal differences the longest comes first.
         compared: Tables of responses of the compared evaluations.
 
     Returns:
@@ -435,7 +454,9 @@ def _sort_responses(
 
 
 def _read_rows(evaluation: Evaluation, rows: Rows) -> list[dict[str, Any]]:
-    """Read the columns of a list for some rows of an evaluation: no texts of responses, and short questions.
+    """Return the columns that a list of responses shows, for some rows of an evaluation.
+
+    Texts of responses are not read, and questions (`asked`) and answers are cut to `_CLIP` characters.
 
     Args:
         evaluation: Files of the responses.
@@ -465,7 +486,7 @@ def _read_rows(evaluation: Evaluation, rows: Rows) -> list[dict[str, Any]]:
 def response(
     evaluation: Evaluation, row: int, keeps_middle: bool = False, last_budget: int | None = None
 ) -> dict[str, Any] | None:
-    """Read a response with its text and its cuts.
+    """Return a response with its text, its cuts at budgets, and the tokens that it loses; None if no row has the number.
 
     Args:
         evaluation: Files of the responses.
@@ -474,10 +495,10 @@ def response(
         last_budget: Budget at which the integration of lost tokens ends, in tokens; None for the last budget.
 
     Returns:
-        The columns of the row, with `cuts`: for each budget the forced answer and the character of the text at which
-        the budget ends. A cut is `exact` if its character is known, and otherwise in proportion to the tokens. `lost`
-        has the tokens that the response loses by cause, and `lost_mean` the mean over the question's responses. None
-        without such a row.
+        The columns of the row, with further entries. `cuts` has for each budget the forced answer and the character of
+        the text at which the budget ends. A cut is `exact` if this character is known; otherwise the character is
+        estimated in proportion to the tokens. `left_out` is the number of characters that the text lacks in its middle.
+        `lost` has the tokens that the response loses, by cause, and `lost_mean` the mean over the question's responses.
     """
     rows = _scan(evaluation.samples).slice(row, 1).collect()
     if not rows.height:
@@ -515,7 +536,9 @@ def response(
 def _count_lost_tokens(
     evaluation: Evaluation, columns: dict[str, Any], last_budget: int | None
 ) -> dict[str, Any]:
-    """Return the tokens that a response loses, by cause, and the mean over all responses to its question.
+    """Return the tokens that a response loses, by cause, and the mean over all responses to the same question.
+
+    Lost tokens are the tokens of budget at which the response's forced answer is wrong.
 
     Args:
         evaluation: Files of the responses.
@@ -523,7 +546,7 @@ def _count_lost_tokens(
         last_budget: Budget at which the integration ends, in tokens; None for the last budget.
 
     Returns:
-        `lost` and `lost_mean`, each a list of causes with tokens; empty without forced answers at two budgets.
+        `lost` and `lost_mean`, each a list of causes with tokens; empty without forced answers at two or more budgets.
     """
     grid = budgets(evaluation)
     if not evaluation.forced or len(grid) < 2:
@@ -574,9 +597,9 @@ def _read_forced(evaluation: Evaluation, row: int, columns: dict[str, Any]) -> l
 
 
 def _find_characters(evaluation: Evaluation, columns: dict[str, Any], text: str) -> dict[int, int] | None:
-    """Return at which character of a response each budget ends.
+    """Return for each budget the number of the response's characters that it covers.
 
-    The evaluation stored it for some responses; for others the model's tokenizer tells it.
+    The evaluation has stored these numbers for some responses. For other responses the text is tokenized again.
 
     Args:
         evaluation: Files of the responses.
@@ -584,7 +607,8 @@ def _find_characters(evaluation: Evaluation, columns: dict[str, Any], text: str)
         text: Text of the response.
 
     Returns:
-        Characters by budget in tokens; None if they are not known.
+        Characters by budget in tokens. None without a tokenizer, or if the text now has another number of tokens than the
+        model generated.
     """
     if evaluation.examples:
         stored = (
@@ -602,7 +626,10 @@ def _find_characters(evaluation: Evaluation, columns: dict[str, Any], text: str)
 
 
 def _find_token_ends(tokenizer: Path | None, text: str) -> list[int] | None:
-    """Return the character at which each token of a text ends; None if no tokenizer can read the text."""
+    """Return the character at which each token of a text ends.
+
+    The result is None without a tokenizer, for a text of more than `MOST_TEXT` characters, or if tokenizing fails.
+    """
     if tokenizer is None or len(text) > MOST_TEXT:
         return None
     try:

@@ -96,7 +96,10 @@ class _Handler(BaseHTTPRequestHandler):
     timeout = 60
 
     def do_GET(self) -> None:
-        """Answer a request whose path starts with the key, and answer 404 to all other requests."""
+        """Answer a request for a file of the page, a report or an answer of the API; answer 404 to all other requests.
+
+        The path must start with the key, and the request must be for this machine's own host name.
+        """
         parts = urlsplit(self.path)
         key, _, rest = parts.path.lstrip("/").partition("/")
         # The host is checked, because a stranger's domain name may resolve to this machine (DNS rebinding).
@@ -125,7 +128,7 @@ class _Handler(BaseHTTPRequestHandler):
             self._send(200, html.encode("utf-8", "replace"), _HTML, "frame-ancestors 'none'")
 
     def _send_answer(self, name: str, query: str) -> None:
-        """Send the answer to a query of the API as JSON.
+        """Send the answer to a query of the API as JSON, or an error with the status 400, 404 or 500.
 
         Args:
             name: Name of a method of the API, such as `runs`.
@@ -179,12 +182,13 @@ class _Handler(BaseHTTPRequestHandler):
 
 
 def read_key(path: Path) -> str:
-    """Return the key for the page's address from this user's file, or make a key and store it, so that links stay valid.
+    """Return the key for the page's address, which this user's file keeps so that links stay valid.
 
-    If the key cannot be stored, it is valid until the server stops.
+    If the file is missing or has no valid key, a new key is made and stored. If it cannot be stored, it is valid until the
+    server stops.
 
     Args:
-        path: The file.
+        path: The file, which only this user can read.
     """
     try:
         stored_key = path.read_text("ascii").strip()

@@ -61,7 +61,7 @@ class Training:
 def find_training(
     store: Store, arm: str, task: str, key: str, inputs: Mapping[str, str], wordings: tuple[str, ...] = ()
 ) -> Training | None:
-    """Return a training with its files of rollouts, whether it has ended or not; None if it has no rollouts yet.
+    """Return a training, ended or still running, with its files of rollouts; None if it has no rollouts yet.
 
     Args:
         store: The store.
@@ -86,7 +86,7 @@ def find_training(
 def list_rollouts(
     training: Training, step: int | None, question: str | None, offset: int, limit: int
 ) -> dict[str, Any]:
-    """Return a page of rollouts of a question over all steps, or of a step, with the means over all these rollouts.
+    """Return a page of the rollouts of a step, or of a question over all steps.
 
     Args:
         training: The training.
@@ -96,7 +96,8 @@ def list_rollouts(
         limit: Rollouts on the page at most.
 
     Returns:
-        Numbers of steps and rollouts, means of reward, length and verdict, the rollouts, and the texts of questions.
+        `steps` and `step`, the last and the shown step; `total`, the number of rollouts of the step or question; `means`
+        of reward, length and verdict over all of them; `rollouts`, the page; and `questions`, texts by id.
     """
     table = training.scan()
     steps = int(table.select(pl.col("step").max()).collect().item() or 0)
@@ -127,7 +128,12 @@ def _describe_rollout(training: Training, row: dict[str, Any]) -> dict[str, Any]
 
 
 def _read_questions(data: Path | None, questions: set[str]) -> dict[str, str]:
-    """Return the shortened texts of questions by id; empty without a table `data`."""
+    """Return the texts of questions, cut to `MOST_CHARACTERS`, by id.
+
+    Args:
+        data: Table of all questions; None gives no texts.
+        questions: Ids of the questions.
+    """
     if data is None:
         return {}
     table = pl.scan_parquet(data, glob=False).filter(pl.col("id").is_in(list(questions)))
