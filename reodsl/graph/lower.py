@@ -74,7 +74,10 @@ class _Lowering:
         self.open: list[str] = []
 
     def run(self, spec: Spec) -> Graph:
-        """Add all tasks of the study, and return them with the report's task as the last."""
+        """Add all tasks of the study, and return them with the report's task as the last.
+
+        The report reads the results of all arms, frontiers, the score, the measures and all samplings.
+        """
         inputs: dict[str, str] = {}  # the ids of the tasks that the report reads, by role
         for seed in self.study.seeds:
             for arm in self.study.arms:
@@ -317,7 +320,11 @@ class _Lowering:
         return inputs
 
     def frontier(self, name: str, seed: int) -> str:
-        """Add a frontier of the study over the arms' evaluations with a seed, and return the id of its task."""
+        """Add a frontier of the study, and return the id of its task.
+
+        The frontier is over the evaluations of its arms with the given seed. Its task has no inputs if its curves are
+        published numbers.
+        """
         key = ("frontier", name, seed)
         if key not in self.done:
             frontier = next(item for item in self.study.frontiers if item.name == name)

@@ -34,7 +34,11 @@ _NO_SOURCE = Folder.model_construct(path="")
 
 
 def model_work(model: Model, seed: int) -> Work:
-    """Return the work `{"model", "seed"}` of providing a model's weights; the seed is None unless it draws weights."""
+    """Return the work `{"model", "seed"}` of providing a model's weights.
+
+    The seed is None for existing weights, and the run's seed if it draws random weights. Settings that the weights do
+    not depend on, such as the prompt, are replaced by defaults.
+    """
     source = model.model_copy(update={"precision": "auto", "prompt": {}, "dimensions": None})
     return {"model": source, "seed": seed if isinstance(model.source, Architecture) else None}
 
@@ -42,9 +46,9 @@ def model_work(model: Model, seed: int) -> Work:
 def data_work(data: Data) -> Work:
     """Return the work `{"data"}` of making the questions of a data set.
 
-    How answers are graded does not change the questions, so these settings are replaced by defaults. The exception
-    are data sets with files or a hub: their reference answers must be readable by the verifier. For these, the
-    verifier is reduced to what the reading depends on, and the markers before answers (`After`) stay.
+    How answers are graded does not change generated questions, so the settings of grading become defaults. A data
+    set from a file or a hub is different: its reference answers must be readable by its verifier. Then the verifier
+    is reduced to the kind on which the reading depends, and the markers before answers (`After`) stay.
     """
     verifier = data.verifier.of if isinstance(data.verifier, Chance) else data.verifier
     grading = Grading()

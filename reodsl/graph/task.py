@@ -127,7 +127,11 @@ def material(task: Task, payload: Mapping[str, Any], inputs: Mapping[str, str]) 
 
 
 def _without(tree: Any, path: tuple[str, ...]) -> Any:
-    """Return JSON data without the value at a path of keys; a list on the path has the value removed in each item."""
+    """Return JSON data without the value at a path of keys.
+
+    If a value on the path is a list, the rest of the path is removed in each item. Data without such a path is
+    returned unchanged.
+    """
     if isinstance(tree, list):
         return [_without(item, path) for item in tree]
     head, *rest = path
@@ -207,7 +211,7 @@ class Task:
 
     @cached_property
     def payload(self) -> dict[str, Any]:
-        """Return the task's work as JSON data, with empty texts for names, so that renaming changes no result."""
+        """Return the task's work as JSON data, with empty texts for names: renaming then changes no result."""
         payload: dict[str, Any] = anonymous(self.work)
         return payload
 

@@ -134,7 +134,7 @@ def walk(value: IR | Node) -> Iterator[IR | Node]:
 def values_of(value: IR | Node, kind: type[T]) -> list[T]:
     """Return the distinct values of a class among a value and its descendants.
 
-    Shared objects are visited once, so that the time is linear in the number of objects.
+    An object that occurs several times is visited once: the time is linear in the number of objects.
 
     Args:
         value: The value to search.
@@ -162,8 +162,9 @@ def dumped(value: IR) -> dict[str, Any]:
 def canonical(value: Any) -> Any:
     """Return the canonical form of a value as plain JSON data.
 
-    Presentation fields, such as names, are omitted, as are `later` fields at their default. Tuples become lists,
-    and keys become strings. Results depend on the canonical form alone.
+    Two kinds of field are omitted: presentation fields, such as names, and `later` fields at their default (fields
+    that were added after results had been stored). Tuples become lists, and keys become strings. The identity of a
+    result depends on the canonical form alone.
 
     Raises:
         TypeError: The value contains an object that is neither JSON data nor of the representation.
@@ -189,8 +190,8 @@ def canonical(value: Any) -> Any:
 def anonymous(value: Any) -> Any:
     """Return a value as plain JSON data in which presentation fields, such as names, are empty strings.
 
-    Unlike the canonical form, this data can be read as values again. Presentation fields that are `later` fields
-    are omitted.
+    Unlike the canonical form, this data has all required fields, and can be read as values again. Presentation
+    fields that are `later` fields (added after results had been stored) are omitted.
     """
     if type(value) in PLAIN:
         return value

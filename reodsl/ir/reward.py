@@ -185,7 +185,7 @@ class RewardCuts:
 def cuts_below(cuts: Iterable[int], length: float) -> tuple[int, ...]:
     """Return the cuts of a response that are shorter than the response.
 
-    At a longer cut the complete response is graded, so that no answer is forced.
+    At a longer cut the complete response is graded, and no answer is forced.
 
     Args:
         cuts: The cuts, in tokens.
@@ -226,7 +226,10 @@ class Reward(IR):
 
     @property
     def splits(self) -> Split | None:
-        """Return the splits of the `dense` value, or those of statistics over splits; None without splits."""
+        """Return the splits of the reward: the positions, in tokens, at which a response is divided.
+
+        These are the splits of its `dense` value, or else of its statistics over splits; None if it has neither.
+        """
         return self.dense.split if self.dense is not None else self.split
 
     @property

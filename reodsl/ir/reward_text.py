@@ -121,13 +121,24 @@ def number_text(value: float, tokens: bool = False) -> str:
 
 
 def expression_text(value: Expression, least: int = _IF) -> str:
-    """Return an expression as a spec writes it, in parentheses if its precedence is below `least`."""
+    """Return an expression as a spec writes it.
+
+    Args:
+        value: The expression.
+        least: The precedence that the text needs where it is used, such as that of `*`. If the outermost operator
+            of the expression has a lower precedence, the text is in parentheses. By default it never is.
+    """
     text, level = _write_expression(value)
     return text if level >= least else f"({text})"
 
 
 def _write_expression(value: Expression) -> tuple[str, int]:
-    """Return (an expression as a spec writes it, the precedence of its outermost operator)."""
+    """Return an expression as a spec writes it, with its precedence.
+
+    Returns:
+        (the text, the precedence of its outermost operator). A caller puts the text in parentheses if it needs a
+        higher precedence; `_ATOM`, for a name or a call, is the highest.
+    """
     match value:
         case Constant():
             return _write_constant(value)
@@ -271,7 +282,10 @@ def value_text(setting: str, value: Any) -> str:
 
 
 def _write_list(name: str, value: list[Any]) -> str:
-    """Return a list as `[1, 2] tokens`; of more than `_LISTED` items their number, the first three and the last."""
+    """Return a list as `[1, 2] tokens`, for a setting with the name `name`.
+
+    A list of more than `_LISTED` items is shortened to their number, the first three items and the last.
+    """
     items = [value_text(name, item).removesuffix(" tokens") for item in value]
     if len(items) > _LISTED:
         items = [*items[:3], "…", items[-1]]

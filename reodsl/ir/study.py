@@ -407,7 +407,11 @@ class Study(IR):
 
     @property
     def models(self) -> tuple[Model, ...]:
-        """Return the distinct models that the arms, their pools, teachers and reference models descend from."""
+        """Return the distinct models from which all checkpoints of the study descend.
+
+        These are the checkpoints of arms, of the reference models of suites, and of the pools and teachers of stages.
+        Imported responses without a checkpoint have no model here.
+        """
         checkpoints = [arm.checkpoint for arm in self.arms]
         starts = [start.at if isinstance(start, FromResults) else start for start in checkpoints]
         starts += [arm.suite.reference for arm in self.arms]

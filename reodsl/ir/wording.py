@@ -69,7 +69,11 @@ class Wording(IR):
         return self.when is not None or self.share < 1
 
     def over(self, prompt: Prompt) -> Prompt:
-        """Return a model's prompt with the texts of this wording; a text that the wording lacks is the prompt's."""
+        """Return a model's prompt with the texts of this wording.
+
+        The wording's question is put into the prompt's template, and its `system` text replaces the prompt's, if it
+        has any. Its `prefix`, the text with which a response begins, is appended to the prompt's prefix.
+        """
         changes = {
             "template": prompt.template.replace("{question}", self.question),
             "system": prompt.system if self.system is None else self.system,

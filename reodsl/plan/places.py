@@ -321,7 +321,11 @@ def compare_roles(
 
 
 def words(change: Difference) -> str:
-    """Return a change as a person writes it: `optim.lr 5e-6 -> 1e-6`."""
+    """Return a change in words, for the reason of a verdict: `optim.lr 5e-6 -> 1e-6`.
+
+    Long formulas are shortened to their first difference. If the shortened texts are equal, the result only says
+    that the setting changed.
+    """
     if change.path == "version":
         return f"its code changed, version {change.old} -> {change.new}"
     if change.path.endswith(".path"):
@@ -363,7 +367,10 @@ def format_expression(value: Any) -> str | None:
 
 
 def shorten_to_difference(old: str, new: str) -> tuple[str, str]:
-    """Return two texts, shortened if one is too long: each begins a little before the first difference."""
+    """Return two texts, shortened around their first difference if one is longer than `_LONGEST` characters.
+
+    Each shortened text begins at a word a little before the first difference. An ellipsis marks what was left out.
+    """
     if max(len(old), len(new)) <= _LONGEST:
         return old, new
     num_equal = next(

@@ -366,7 +366,7 @@ def _make_rows(
 ) -> tuple[list[_Row], int]:
     """Return the rows of a plan that are shown, and the number of tasks in the rows that are not shown.
 
-    Tasks that differ only in their seeds share a row. Finished tasks have no rows unless `everything` is True.
+    Tasks share a row if they differ only in their seeds. Finished tasks have rows only if `everything` is True.
 
     Args:
         plan: The plan.

@@ -65,7 +65,12 @@ class Keys:
 
 
 def contents(task: Task, inputs: Mapping[str, Manifest]) -> dict[str, str]:
-    """Return, for each role, a digest of the files that a task reads of the stored result in this role."""
+    """Return, for each input of a task, a digest of the files that the task reads of it.
+
+    Args:
+        task: The task.
+        inputs: The stored results that the task reads, by role (the name of an input, such as `data`).
+    """
     return {
         role: part_digest(manifest.checksums, reads(task.kind, role)) for role, manifest in inputs.items()
     }
@@ -369,8 +374,9 @@ def accept(
         result: The beginning of the result's key; None for the last result of the task.
 
     Raises:
-        Problem: E0956 if the task would not run, its key is not known yet, the result is missing, damaged or of
-            another kind of task, another process computes the result, or no reason is given.
+        Problem: E0956 in these cases: no reason is given; the task is a report; it would not run; inputs have no
+            results yet, so its key is not known; the result is missing, damaged, or of another kind of task; or
+            another process computes the task's result.
     """
     task = item.task
     if not because.strip():

@@ -47,10 +47,11 @@ def check_program(program: Program) -> None:
 
 
 def _type_bodies(ctx: Context, type_: Callable[..., object], items: Mapping[str, Definition]) -> None:
-    """Check the types in the bodies of definitions, whatever the arguments of a call will be.
+    """Check the types in the bodies of definitions, for any arguments of a call.
 
-    If a call was refused for the type of an argument, and the body is sound with that type, then the call is
-    the only mistake: the body is not reported too.
+    A call may have been refused because an argument has another type than its parameter (`ctx.refused_types`). If
+    the body is sound with the type of the argument, this mismatch is the only mistake. It was reported at the call,
+    and nothing is reported in the body.
 
     Args:
         ctx: The context to which mistakes are reported.
@@ -115,8 +116,9 @@ def _check_case(case: CheckedExperiment) -> Iterator[Diagnostic]:
 def check_unused(program: Program) -> Iterator[Diagnostic]:
     """Report W0201 for each import, declaration and param of the main file that nothing uses.
 
-    Studies are what a file runs, or experiments if it has no study, so that they always count as used. A file
-    with neither is a library: only its imports are checked.
+    The studies of a file count as used, since they are run. If there is no study, its experiments count as used. A
+    file with neither is a library: only its imports are checked. Two kinds of import are never reported, since the
+    command line may use them: params, and declarations of the type of a param of this file.
     """
     main, ctx = program.main, program.context
     if main is None or not program.is_sound:

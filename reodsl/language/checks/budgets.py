@@ -44,7 +44,10 @@ def _write_tokens(count: float) -> str:
 
 @ppo_check
 def check_cuts(case: CheckedExperiment, stage: CheckedStage) -> Iterator[Diagnostic]:
-    """Report E0402 if a reward cuts responses at a budget above the longest response, `rollout.max_tokens`."""
+    """Report E0402 if a reward cuts responses at a budget above the longest response, `rollout.max_tokens`.
+
+    A cut that depends on the response has a range, of which the lower end (`cut.low`) is compared.
+    """
     longest = stage["rollout.max_tokens"]
     for cut, span in stage.formula.cuts:
         if cut.low <= longest.number:
@@ -123,8 +126,8 @@ def _check_frontier_end(split: Record, longest: int) -> Iterator[Diagnostic]:
 def check_rollouts(case: CheckedExperiment, stage: CheckedStage) -> Iterator[Diagnostic]:
     """Check the arms whose rollouts a reward's budgets are estimated from.
 
-    Report E0405 for an arm that is not trained with PPO, E0408 if the responses of all arms are shorter than
-    the last budget, and W0404 if no arm is trained on the questions of the stage.
+    Report E0405 for the first arm without PPO, whose training has no rollouts. Report E0408 if the responses of all
+    arms are shorter than the last budget, and W0404 if no arm is trained on the questions of the stage.
     """
     split = stage.formula.split
     if split is None or split.kind != "question_budgets":

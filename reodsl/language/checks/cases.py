@@ -258,7 +258,11 @@ def find_model(record: Record | None) -> Record | None:
 
 
 def list_cases(program: Program) -> list[CheckedExperiment]:
-    """Return the experiments of the main file, then the arms of its studies, prepared for checks."""
+    """Return the experiments of the main file, then the arms of its studies, prepared for checks.
+
+    An arm that is an unchanged experiment with the same suite shares the typed stages of this experiment. It is
+    marked as `is_repeated`, to be checked only once, unless the study has a cluster.
+    """
     experiments = {
         id(record): _make_case(program, name, record, find_suite(record), None)
         for name, record in program.list_type(DeclaredExperiment, "experiment").items()

@@ -152,7 +152,10 @@ def _report_misfit(record: Record, name: str, message: str, hint: str) -> Diagno
 
 @case_check
 def check_overlap(case: CheckedExperiment) -> Iterator[Diagnostic]:
-    """Report E0603 if an experiment is evaluated on questions that it is trained on."""
+    """Report E0603 if an experiment is evaluated on questions that it is trained on.
+
+    Only the sources of the questions are compared, by the keys of `_find_origin`, and not the questions themselves.
+    """
     ctx, suite = case.ctx, case.suite
     benchmarks = ctx.memoize("benchmarks", suite, lambda: _index_benchmarks(ctx, suite)) if suite else {}
     for stage in case.stages if benchmarks else ():

@@ -28,7 +28,10 @@ from reodsl.syntax import tree
 
 @stage_check
 def check_idle(case: CheckedExperiment, stage: CheckedStage) -> Iterator[Diagnostic]:
-    """Report E0521 or W0520 for each setting of a stage, its pool, forcing, cluster and data that nothing reads."""
+    """Report E0521 or W0520 for each setting of a stage that nothing reads, since another setting decides so.
+
+    The settings of its pool, forcing and cluster, and of the `traces` of its data, are checked too.
+    """
     on_gpus = any(map(samples_on_gpus, case.owners))
     settings = Surroundings(stage.record, stage.reward, on_gpus)
     yield from _find_idle(case.ctx, case.record, settings, "stage")

@@ -54,7 +54,10 @@ def check_corrected_twice(case: CheckedExperiment, stage: CheckedStage) -> Itera
 
 @ppo_check
 def check_ratios(case: CheckedExperiment, stage: CheckedStage) -> Iterator[Diagnostic]:
-    """Report E0521 for a `clip` whose ratio the loss does not have, and for `mode_tokens` without modes."""
+    """Report E0521 for a `clip` that does not fit the loss's `ratio`, and for `mode_tokens` without modes.
+
+    A `clip` needs a ratio that it bounds, and `clip = factors` needs the ratio of a complete response.
+    """
     clip, ratio = stage["loss.clip"], stage["loss.ratio"]
     yield from _check_modes(stage)
     if ratio.text == "none" and clip.text != "none":
@@ -101,8 +104,9 @@ def check_own(case: CheckedExperiment, stage: CheckedStage) -> Iterator[Diagnost
 def check_teacher(case: CheckedExperiment, stage: CheckedStage) -> Iterator[Diagnostic]:
     """Check that a teacher can score the policy's responses.
 
-    Report E0311 if the teacher is a server, whose distributions the trainer cannot read; E0514 if it has another
-    vocabulary; E0501 if prompt and response may be longer than the teacher's context.
+    Report E0311 if the teacher is a served model, whose probabilities the trainer cannot read. Report E0514 if its
+    vocabulary differs from the policy's, and E0501 if a prompt with its response may be longer than its context.
+    Vocabularies are compared only if the spec lists the words of both.
     """
     model, policy = find_model(stage.record.sub("teacher")), case.model
     source, policy_source = (None if m is None else m.sub("source") for m in (model, policy))
@@ -297,8 +301,8 @@ def check_cancelled_factors(case: CheckedExperiment, stage: CheckedStage) -> Ite
 def check_old_logprobs(case: CheckedExperiment, stage: CheckedStage) -> Iterator[Diagnostic]:
     """Report E0516 if a stage with `lag` computes ratios or importance weights from the wrong log-probabilities.
 
-    With a lag, older weights sampled the responses. Ratios must divide by the engine's log-probabilities,
-    unless the loss is decoupled.
+    With a lag, older weights sampled the responses. Ratios must then divide by the engine's log-probabilities, which
+    excludes `old_logprobs = trainer` and `importance_cap`. A decoupled loss corrects for the lag, and is not checked.
     """
     lag = stage["lag"]
     if not lag.number or stage["loss.decoupled"].is_true:

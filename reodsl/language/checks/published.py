@@ -52,9 +52,11 @@ def check_curves(frontier: DeclaredFrontier) -> Iterator[Diagnostic]:
 
 
 def check_against(owner: Record, against: Record) -> Iterator[Diagnostic]:
-    """Report E0616 if a published frontier is of another model or other benchmarks than the arms, or too coarse.
+    """Report E0616 if a frontier does not fit the arms that are scored against it.
 
-    With `approximate: true` in the score, the finding is the warning W0616. Wrong curves are reported too.
+    The frontier may be of another model or of other benchmarks, or may have too few budgets. With
+    `approximate: true` in the score, the finding is the warning W0616. Wrong curves of a published frontier are
+    reported too.
 
     Args:
         owner: The study, or the experiment, whose REG is computed.

@@ -49,8 +49,8 @@ TRAINS_ON = {
 def check_group(case: CheckedExperiment, stage: CheckedStage) -> Iterator[Diagnostic]:
     """Report E0309 if the responses to a question are compared, although `rollouts` is 1.
 
-    A reward compares responses if it reads `group`. Advantages compare them unless they are not normalised, or a
-    user's function computes them.
+    A reward compares responses if it reads `group`. Advantages compare them if they are normalised by a rule of the
+    language, and not computed by a user's function.
     """
     rollouts, grouped = stage["batch.rollouts"], "group" in stage.formula.uses
     normalises = (
@@ -124,7 +124,7 @@ def check_monitor(case: CheckedExperiment, stage: CheckedStage) -> Iterator[Diag
 
 @ppo_check
 def check_greedy_rollouts(case: CheckedExperiment, stage: CheckedStage) -> Iterator[Diagnostic]:
-    """Report E0519 if greedy sampling makes all rollouts of a question equal, so that all advantages are 0.
+    """Report E0519 if greedy sampling makes all rollouts of a question equal, and so all advantages 0.
 
     Nothing is reported in these cases: wordings alternate or responses are cut, which makes rollouts differ; the
     stage learns from a teacher, which needs no advantages; advantages are not normalised; or a user's function
@@ -185,14 +185,15 @@ def _check_pool_size(
 ) -> Iterator[Diagnostic]:
     """Report E0513 if a pool has too few different responses for pairs, or too few examples for a batch.
 
-    The examples are counted at most: all questions of the pool, times the picks that the selection takes of each,
-    less the share that it drops. A selection of questions is not counted, since steps may repeat questions.
+    The number of examples is bounded from above: the questions of the pool, times the most traces or pairs that the
+    selection picks of each, less the share that it drops. Nothing is counted for a selection of questions, which
+    steps may repeat, and if the spec does not say how many questions there are.
 
     Args:
         stage: The stage that trains on the selection.
-        data: The record of the selection.
-        record: The record of the pool.
-        selection: The typed selection, which bounds how many traces or pairs a question gives.
+        data: The selection as a record of settings, which the finding shows.
+        record: The pool as a record of settings.
+        selection: The typed selection.
     """
     pool, num_wordings = Settings(record), max(1, len(list_wordings(record)))
     samples = pool["samples"].number * num_wordings
@@ -264,8 +265,9 @@ def list_conditions(wordings: list[Record]) -> list[TypedCondition]:
 def check_chosen_wordings(case: CheckedExperiment, stage: CheckedStage) -> Iterator[Diagnostic]:
     """Check the `when` and `share` of a stage's wordings, by which each question uses the first wording that fits.
 
-    Report E0511 for a wording that no question uses, for questions without a wording, and for `wordings_per`, which
-    has no effect beside them. Report E0521 for a share of 100%, which selects nothing.
+    If a wording has a `when`, or a `share` below 100%, report E0511 for a wording that no question uses, if some
+    questions have no wording, and for `wordings_per`, which then has no effect. Otherwise report E0521 for each
+    `share`, since 100% of the questions are all questions.
     """
     wordings = list_wordings(stage.record.sub("rollout"))
     if not any(map(is_selective, wordings)):

@@ -195,9 +195,9 @@ def _check_self_scored(case: CheckedStudy, frontier: DeclaredFrontier) -> Iterat
 def check_study_vocabularies(case: CheckedStudy) -> Iterator[Diagnostic]:
     """Report W0606 for arms with different vocabularies, of a frontier or of the whole study.
 
-    All arms of a study are compared if it has a score, a chart or a table. They are not compared if one of its
-    frontiers was reported. A table with published numbers also does not cause the comparison: the paper compared
-    these arms already.
+    The arms of each frontier are compared. If no frontier has a finding, all arms of the study are compared if it
+    has a score or a chart, or if it has tables of which none shows published numbers. A paper with published numbers
+    compared these arms already.
     """
     study, is_reported = case.study, False
     for frontier in study.frontiers:
@@ -470,8 +470,9 @@ def _check_schedule_ranges(against: Record, rules: Sequence[Value]) -> Iterator[
 def check_tables_and_rows(case: CheckedStudy) -> Iterator[Diagnostic]:
     """Check that a study compares arms which are evaluated equally, in its frontiers and in each table.
 
-    Report E0601 or W0605 for different suites, and E0609 for REG on a subset of the questions. An E0601 of a
-    table is left out if a frontier has one already.
+    Report E0601 or W0605 for different suites, and E0609 for REG on a subset of the questions. If a frontier has an
+    E0601, the errors of tables are left out. A study without tables, frontiers and report is checked as if it had one
+    table of all arms.
     """
     study, suite_findings = case.study, list(_check_suites(case))
     yield from suite_findings
@@ -720,9 +721,9 @@ def check_stage_settings(case: CheckedExperiment) -> Iterator[Diagnostic]:
 def check_study_settings(case: CheckedStudy) -> Iterator[Diagnostic]:
     """Report the `engine`, `limit` or `score` of an arm or its experiment, which only the study may set.
 
-    This is E0521 if the arm sets it, and W0520 if the experiment sets it. Two cases are not reported: a setting of
-    a recipe, which may be meant for experiments that run without a study; and a setting of an experiment if the
-    study sets the same name, or of an arm if the study sets the same value.
+    A setting of an arm is E0521, if the study has no setting of this name or another value of it. A setting of an
+    experiment is W0520, if the study has no setting of this name. A setting of a recipe is not reported, since it may
+    be meant for experiments that run without a study.
     """
     for arm in case.study.arms:
         for name in ("engine", "limit", "score"):

@@ -59,7 +59,10 @@ def check_method_settings(case: CheckedExperiment, stage: CheckedStage) -> Itera
 
 
 def _name_experiments(case: CheckedExperiment, path: str, name: str, methods: tuple[str, ...]) -> str:
-    """Return the help for a command-line change (`--amend`) that reaches an experiment of another method.
+    """Return the help for a command-line change (`--amend`) that also changes an experiment of another method.
+
+    There are three cases: the user named this experiment; no experiment of the file has a method with the setting;
+    or some have, which the user should name.
 
     Args:
         case: The experiment.
@@ -146,7 +149,10 @@ def check_plateau(case: CheckedExperiment, stage: CheckedStage) -> Iterator[Diag
 
 @stage_check
 def check_warmup(case: CheckedExperiment, stage: CheckedStage) -> Iterator[Diagnostic]:
-    """Report W0523 for a warm-up of the learning rate that is as long as the stage, longer, or shorter than a step."""
+    """Report W0523 for a warm-up of the learning rate that is as long as the stage or longer, or shorter than a step.
+
+    A warm-up of exactly one step, of 0, or of the library is not reported.
+    """
     warmup, steps = stage["optim.warmup"], stage["steps"]
     if not warmup.is_given or warmup.file.startswith(LIBRARY_PATH) or not warmup.number:
         return
@@ -181,7 +187,10 @@ def check_intervals(case: CheckedExperiment, stage: CheckedStage) -> Iterator[Di
 
 @case_check
 def check_checkpoint_settings(case: CheckedExperiment) -> Iterator[Diagnostic]:
-    """Report E0521 for each setting of training, and the first stage, of a checkpoint that is only evaluated."""
+    """Report E0521 for settings and stages of training in an arm whose checkpoint is only evaluated.
+
+    Each setting is reported, and of the stages the first.
+    """
     if case.record.is_trained:
         return
     hint = f"or train from the checkpoint: `{case.name} = ppo {{ base = checkpoint(…), … }}`"

@@ -171,7 +171,11 @@ def type_measure(
     """
 
     def read() -> TypedMeasure:
-        """Type the lines of the measure, or raise `NoValue` if it is wrong."""
+        """Type the lines of the measure: `let`s and one value, which must read responses.
+
+        Raises:
+            NoValue: The measure is wrong, which was reported.
+        """
         env, scope = make_environment(ctx, record, Names(responses={}), symbolic=symbolic, span=span)
         body = FormulaScope(ctx, scope, env, is_measure=True, track="")
         lets, values = list[NamedValue](), list[TypedExpr]()
@@ -705,7 +709,7 @@ def type_parts(
 
 
 def _type_part(body: FormulaScope, term: Term, values: list[tuple[TypedExpr, Span]], lets: Lets) -> Part:
-    """Return a typed part of a reward: what `z(…)` normalises, its weight, and the tokens that earn it.
+    """Return a typed part of a reward: the number in `z(…)`, its weight before `z`, and the tokens that earn it.
 
     The weight must be equal for all responses to a question, since it multiplies normalised numbers.
 

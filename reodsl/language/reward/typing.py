@@ -140,6 +140,9 @@ def type_expression(body: FormulaScope, expr: tree.Expr) -> TypedExpr:
 def _type_node(body: FormulaScope, expr: tree.Expr) -> TypedExpr:
     """Type an expression by the rules of its class in the syntax tree.
 
+    An attribute such as `x.level` reads a column of the question, which only rewards may do, and the `when` of a
+    wording. In the code, `body.track` is None in these, empty in a measure, and otherwise the name of a track.
+
     Raises:
         NoValue: The expression is wrong, which was reported.
     """
@@ -332,7 +335,11 @@ def _refuse_order(body: FormulaScope, expr: tree.Name) -> None:
 
 
 def _type_choice(body: FormulaScope, expr: tree.IfElse) -> TypedExpr:
-    """Type `THEN if CONDITION else OTHER`, each branch with what the condition implies in it."""
+    """Type `THEN if CONDITION else OTHER`.
+
+    Each branch is typed with the facts that hold in it: those of the condition in the first, of its negation in the
+    second.
+    """
     test = type_condition(body, expr.condition)
 
     def type_branch(holds: bool) -> TypedExpr:
@@ -636,6 +643,9 @@ def _type_reading(body: FormulaScope, expr: tree.Call, name: str) -> TypedExpr:
 
 def _type_measure(body: FormulaScope, expr: tree.Call, name: str) -> TypedExpr:
     """Type a call that measures a response: `len`, `correct`, `python` or a function of `READINGS`.
+
+    The argument of `correct` may be a response `y`, its beginning `y[:L]`, or an answer forced after the beginning,
+    `answer(y[:L])`. `correct(answer(y))` means the same as `correct(y)`.
 
     Args:
         body: The formula.
@@ -1163,9 +1173,9 @@ def _read_arm(
 
 
 def _read_window(body: FormulaScope, over: tree.Expr) -> int:
-    """Return over how many earlier steps a statistic of a track runs, or 0 if it runs over the monitor set.
+    """Return over how many earlier steps a statistic of a track runs: `N` for `steps(N steps)`, 0 for `monitor`.
 
-    A number of steps that is a parameter without an argument counts as 1.
+    If `N` is a parameter whose argument is not known yet, the result is 1.
 
     Raises:
         NoValue: The statistic runs over something else, which was reported.
@@ -1276,6 +1286,9 @@ def _refuse_history(body: FormulaScope, expr: tree.Expr) -> None:
 def _refuse_source(body: FormulaScope, name: str, expr: tree.Expr) -> NoReturn:
     """Report E0301 for a statistic that runs over neither responses nor splits.
 
+    Splits are the positions, in tokens, at which a response is divided. The help depends on the kind of formula, and
+    on words that have a meaning elsewhere, such as `monitor` in a track.
+
     Args:
         body: The formula.
         name: The statistic.
@@ -1333,7 +1346,9 @@ def _enter_statistic(
 
 
 def _type_empty(body: FormulaScope, args: Sequence[tree.Arg], name: str) -> list[tuple[Span, TypedExpr]]:
-    """Type the arguments `empty: …` of a statistic, its value if it has nothing to run over.
+    """Type the arguments `empty: …` of a statistic: its value if it has nothing to run over.
+
+    The syntax allows this argument more than once; the caller uses the last.
 
     Args:
         body: The formula around the statistic.
