@@ -49,7 +49,7 @@ def arm_settings(arm: Arm, staged: bool, cluster: Cluster | None = None) -> Sett
 
     Args:
         arm: the arm.
-        staged: whether settings of stages are named by stage, `stages.0.…`, rather than only those of the first.
+        staged: whether all stages are included, as `stages.0.…`; otherwise only the first, without this prefix.
         cluster: the study's cluster, to include the cluster of each experiment; None leaves clusters out.
     """
     return {**dict(_trace(arm.checkpoint, "", staged, cluster)), **dict(settings(arm.suite, "eval"))}
@@ -61,7 +61,10 @@ def has_own_cluster(arm: Arm) -> bool:
 
 
 def stages_of(start: Source) -> int:
-    """Return the number of stages that lead to a checkpoint or follow it; 0 for an untrained model."""
+    """Return the number of stages of the experiment that trains a checkpoint, also after the checkpoint.
+
+    It is 0 for an untrained model. Earlier experiments, whose checkpoint this experiment starts from, do not count.
+    """
     return 0 if not isinstance(start, FromTraining) else max(len(start.experiment.stages), start.stage + 1)
 
 
@@ -135,7 +138,7 @@ def _trace(start: Source, path: str, staged: bool, cluster: Cluster | None) -> I
     Args:
         start: The checkpoint or model.
         path: Prefix of the names.
-        staged: Whether settings of stages are named by stage, `stages.0.…`, rather than only those of the first.
+        staged: Whether all stages are included, as `stages.0.…`; otherwise only the first, without this prefix.
         cluster: The study's cluster, to include the cluster of each experiment; None leaves clusters out.
     """
     if not isinstance(start, FromTraining):

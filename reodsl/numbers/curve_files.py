@@ -464,7 +464,13 @@ def read_long_table(path: Path) -> dict[str, Curves]:
 
 
 def read_frame(path: Path) -> pl.DataFrame:
-    """Read a table; CSV columns stay text, so that every value is checked here and not guessed by the reader."""
+    """Read a table of at most `MOST_ROWS` rows from CSV or Parquet.
+
+    Columns of a CSV file stay texts: polars would guess their types, but callers check every value.
+
+    Raises:
+        Problem: E0421 for a file that cannot be read or has more rows.
+    """
     import polars as pl
 
     try:

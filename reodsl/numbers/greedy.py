@@ -145,7 +145,7 @@ def sum_of(j: Sequence[float]) -> float:
         Accuracy times tokens, above 0.
 
     Raises:
-        BudgetError: The frontier is 0 at every budget, so that a relative error is undefined.
+        BudgetError: The frontier is 0 at every budget, and a relative error is undefined.
     """
     total = math.fsum(itertools.islice(j, 1, None))
     if total <= 0:
@@ -235,9 +235,9 @@ def question_min(
         groups: Pairs of a question and the rollouts that one checkpoint generated for it, in any order. A question has
             a pair for each checkpoint.
         l_max: The longest response in tokens.
-        unsolved: The budget of a question on which no group is right at `l_max`. `formula` follows the paper's
-            formula, by which every budget is as good as `l_max`, so L^x = 1; `l_max` gives the full budget, so that
-            only complete responses count; `drop` removes the question.
+        unsolved: The budget of a question on which no group is right at `l_max`. `formula` gives L^x = 1, as the
+            paper's formula does, since every budget is as good as `l_max`. `l_max` gives the largest budget, at which
+            only complete responses count. `drop` removes the question.
 
     Raises:
         Problem: E0405 for a group without rollouts, changes that do not ascend from 1, or an `l_max` below 1.

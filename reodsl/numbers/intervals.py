@@ -220,7 +220,8 @@ def score_arms(
 ) -> tuple[Scores, ...]:
     """Return the scores of each model on each benchmark and on their mean: over all seeds, then for each seed.
 
-    Equal input gives equal output, bit for bit.
+    With a single seed there are only rows over all seeds. If the frontier is a mean over benchmarks, only rows of the
+    mean have REG. Equal input gives equal output, bit for bit.
 
     Args:
         arms: Scores of each model by seed, or a single item if a model is the same for all seeds.
@@ -429,7 +430,8 @@ def difference(
         measure: A field of `ArmCells`.
         places: Benchmarks, over which the difference is averaged.
         confidence: Confidence of the interval.
-        typical: Typical variances of the study, from `typical_of`.
+        typical: Typical variances of the study, from `typical_of`. They are not used if neither model has a checkpoint
+            for each seed.
 
     Returns:
         The difference in the measure's unit.
@@ -517,7 +519,9 @@ def measure_cells(
 
 
 def edge(arms: Sequence[Sequence[ArmScores]], benchmark: str, seeds: int, weights: Floats) -> Edge:
-    """Return the frontier of some arms on a benchmark: its cross-fitted, plain and best areas.
+    """Return the frontier of some arms on a benchmark as three areas: cross-fitted, plain and best.
+
+    The plain areas are under each seed's best scores, and the best area is under the best means over seeds (see `Edge`).
 
     Args:
         arms: Scores of each arm by seed, or a single item for an arm that is the same for all seeds.
@@ -663,7 +667,7 @@ def gap_of(model: ArmCells, edges: Mapping[str, Edge], places: Sequence[str], co
 
 
 def round_interval(exact: Interval) -> Interval:
-    """Round a REG and its interval to a billionth of a token, so that an arm on the frontier has exactly 0."""
+    """Return a REG and its interval rounded to a billionth of a token: an arm on the frontier then has exactly 0."""
     ends = (exact.value, exact.low, exact.high)
     return Interval(*(None if end is None else round(end, 9) + 0.0 for end in ends))  # type: ignore[arg-type]
 
@@ -745,7 +749,8 @@ def one_sided(gap: float, error: float, confidence: float) -> float:
 def plain_of(model: ArmCells, edges: Mapping[str, Edge], places: Sequence[str]) -> float:
     """Return REG as the paper defines it, against each seed's best measured scores.
 
-    It is a mean over seeds and benchmarks.
+    It is a mean over seeds and benchmarks. A frontier that is given as curves has no measured scores, so REG is against
+    these curves.
 
     Args:
         model: The model's cells.
@@ -924,6 +929,8 @@ def share_ends(
 
     def wilson(probability: float) -> tuple[float, float, float]:
         """Return Wilson's interval whose ends each have a one-sided probability.
+
+        If no error is measured, because all questions have equal results, the error of independent questions is used.
 
         Args:
             probability: Probability below the upper end, such as 0.975.

@@ -148,7 +148,14 @@ def lockstep(ranks: int) -> float:
 
 
 def adapt_to_precision(devices: Devices, precision: str) -> Devices:
-    """Return the devices with a processor's rates in a model's precision; GPUs are returned unchanged."""
+    """Return the devices with a processor's rates in bfloat16, if they are this machine's and the precision is bfloat16.
+
+    Other devices are returned unchanged: GPUs have declared rates, and a processor's own rates are in float32.
+
+    Args:
+        devices: the devices.
+        precision: the model's setting `precision`.
+    """
     if precision != "bfloat16" or devices.unit != "seconds":
         return devices
     return replace(devices, hardware=PROCESSOR_HALF, width=2)

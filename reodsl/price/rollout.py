@@ -150,10 +150,10 @@ def expected_draws(prompts: int, most: int, equal: float) -> float:
 
 
 def _chance_of_fewer(least: int, tries: int, chance: float) -> float:
-    """Return the probability of too few successes in independent tries.
+    """Return the probability of fewer than `least` successes in independent tries: a binomial tail.
 
     Args:
-        least: number of successes that is not too few.
+        least: the least number of successes that is enough.
         tries: number of tries.
         chance: probability of success in a try.
     """

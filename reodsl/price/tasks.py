@@ -224,6 +224,10 @@ def _price_ppo(
 ) -> Price:
     """Return the price of an RL stage.
 
+    A step draws responses, forces answers and grades, once or with `resample` several times; `rounds` counts these draws
+    over all steps. Responses with a thinking cut are continued from a prefix (`gone_on`). The policy also answers the
+    monitor set `times` times, with `watched` responses each time. The trainer then passes over `run` responses.
+
     Args:
         stage: the stage.
         method: the method of the stage.
@@ -593,8 +597,9 @@ def _exchange_time(
 ) -> float:
     """Return the seconds in which nodes exchange weights and gradients in a step.
 
-    If weights are sharded over nodes, they are gathered for each forward and backward pass of a micro-batch, and
-    gradients are reduced. If each node holds at least one copy, only the gradients of an update are all-reduced.
+    If one copy of the weights is sharded over all nodes, it is gathered for each forward and backward pass of a
+    micro-batch, and gradients are reduced. If each node holds a copy, only the gradients of an update are all-reduced.
+    The seconds are 0 if the network's rate is not declared.
 
     Args:
         sizes: sizes of the policy.

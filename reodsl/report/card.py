@@ -96,7 +96,9 @@ def list_sources(spec: Spec) -> dict[str, str]:
 
 
 def _explain_prompt(model: Model, arm: Arm) -> str:
-    """Return Markdown that explains how to prompt a model, and which text forces an answer if the suite forces answers.
+    """Return Markdown that explains how to prompt a model.
+
+    It also has the text that forces an answer, if the arm's suite forces answers.
 
     Args:
         model: model that the arm's training started from, whose prompt the arm was trained with.

@@ -56,7 +56,7 @@ def page(
 
     Args:
         material: results of the run.
-        gallery: collection that the charts are added to, so that they can be written as files too.
+        gallery: collection that the charts are added to, from which they can also be written as files.
         installed: versions of the installed packages, by name.
         live: relative address that returns the run's state, if a server shows the page.
     """
@@ -382,7 +382,9 @@ def _curves(gallery: figures.Gallery, material: Material) -> list[Markup]:
 
 
 def _tradeoff(gallery: figures.Gallery, material: Material, table: pl.DataFrame) -> list[Markup]:
-    """Return the section on accuracy, length and REG: points of arms, declared charts, and distributions of responses.
+    """Return the section on accuracy, length and REG; empty if nothing is evaluated.
+
+    It has the arms as points, the spec's charts over length or step, and distributions of responses.
 
     Args:
         gallery: collection that the charts are added to.

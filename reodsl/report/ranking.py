@@ -84,10 +84,10 @@ MOST_LISTED = 24
 
 
 def ranking(material: Material, table: pl.DataFrame) -> Markup | None:
-    """Return a list of all arms, the best first; None without a score.
+    """Return a list of at most `MOST_LISTED` arms and the baseline, the lowest REG first; None without a score.
 
-    Each arm has REG's difference from the baseline, or REG if there is no difference, and tags such as `leads` or
-    `baseline`.
+    Each arm has a button that switches its curve, and REG's difference from the baseline, or REG itself if there is no
+    difference. Tags mark leaders (`leads`, `tied` or `not ranked`), the baseline, and members of the frontier.
 
     Args:
         material: results of the run.

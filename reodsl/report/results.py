@@ -151,7 +151,9 @@ def cell(row: Mapping[str, Any], benchmark: str, column: str, *, roomy: bool) ->
 
 
 def _measure_cell(row: Mapping[str, Any], benchmark: str, column: str, roomy: bool) -> Cell:
-    """Return the cell of a measure that the study declares: value and interval, and on hover the change from the baseline.
+    """Return the cell of a measure that the study declares: its value and interval.
+
+    The change of the measure from the baseline is shown on hover only.
 
     Args:
         row: row of `tables.main`.
@@ -224,7 +226,8 @@ def report_summary(folder: Path, *, average_only: bool = False, width: int | Non
     Args:
         folder: folder of the report, with `tables/main.parquet`, `spec.reo.json` and the verdict.
         average_only: whether to leave out the benchmarks.
-        width: width in characters into which the table has to fit; intervals, then the last measures, are left out.
+        width: width in characters; None for any width. Until the table fits, it loses first its intervals, then the
+            study's measures, the last first.
     """
     study = Spec.model_validate_json((folder / "spec.reo.json").read_text("utf-8")).study
     table = pl.read_parquet(folder / "tables" / "main.parquet", glob=False)
