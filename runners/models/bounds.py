@@ -43,7 +43,7 @@ OTHER_FORMATS = {
 
 
 def explain_unread(folder: Path) -> Diagnostic | None:
-    """Return why a folder without safetensors is not read (E0803): a pickle or another known format; else None."""
+    """Return E0803 if a folder has weights as pickles or in another known format that is not read; else None."""
     pickles = sorted(path.name for pattern in PICKLES for path in folder.glob(pattern))
     if pickles:
         message = f"the weights are a pickle, `{pickles[0]}`: {UNREAD}"
@@ -57,7 +57,9 @@ def explain_unread(folder: Path) -> Diagnostic | None:
 
 
 def check_architecture(source: Architecture, where: str) -> Diagnostic | None:
-    """Return E0808 if the sizes of an architecture do not fit together; None if they do.
+    """Return E0808 if the sizes of an architecture do not fit together; else None.
+
+    `heads` must be a multiple of `kv_heads`, and `head_dim` must be even.
 
     Args:
         source: The architecture, whose sizes are at least 1.
@@ -196,7 +198,7 @@ def require_bounded(folder: Path) -> dict[str, Any]:
 
 
 def require_small_tables(folder: Path, outline: nn.Module) -> None:
-    """Refuse a model whose computed tables would fill a machine's memory, before they are computed.
+    """Check that a model's computed tables (its buffers) are not too large, before they are computed.
 
     Args:
         folder: The model folder, for the message.
@@ -217,7 +219,7 @@ def require_small_tables(folder: Path, outline: nn.Module) -> None:
 
 
 def _settings(config: Any, name: tuple[str, ...], depth: int) -> Iterator[tuple[tuple[str, ...], Any, int]]:
-    """Yield every value in a config, also inside dicts and lists.
+    """Yield every value in a config, also inside dicts and lists, down to one level below `MAX_DEPTH`.
 
     Args:
         config: The config, or a dict or list inside it.
@@ -240,6 +242,8 @@ def _settings(config: Any, name: tuple[str, ...], depth: int) -> Iterator[tuple[
 
 def _violation(name: tuple[str, ...], value: Any, depth: int, index: int) -> str | None:
     """Return why a setting is out of bounds, as the rest of a sentence after its name; None if it is within bounds.
+
+    The bound depends on the setting's name: layers, labels, settings that may be large such as positions, and others.
 
     Args:
         name: The keys that lead to the setting.

@@ -87,7 +87,7 @@ def draw_double(config: Any, tokenizer: Any, target: Path, seed: int) -> None:
 
 
 def narrow_config(config: Any) -> Any:
-    """Return a copy of a config with two narrow layers; vocabulary and context length stay."""
+    """Return a copy of a config with two narrow layers, and the vocabulary and context length of the original."""
     small = deepcopy(config)
     shares_heads = config.num_key_value_heads < config.num_attention_heads
     heads = {"num_attention_heads": HEADS, "num_key_value_heads": SHARED_HEADS if shares_heads else HEADS}
@@ -139,7 +139,10 @@ def make_up_model(marks: tuple[str, ...], context: int) -> tuple[Any, Any]:
 
 
 def _list_tokens(tokenizer: Any) -> list[int]:
-    """Return the tokens that a double writes: the end of text, `TEXTS`, and the first tokens of the vocabulary."""
+    """Return the ids of the `NUM_TOKENS` tokens that a double writes.
+
+    These are the end of text, the tokens of `TEXTS`, and as many first tokens of the vocabulary as are needed.
+    """
     tokens = [] if tokenizer.eos_token_id is None else [int(tokenizer.eos_token_id)]
     for text in TEXTS:
         tokens += tokenizer.encode(text, add_special_tokens=False)
@@ -148,10 +151,11 @@ def _list_tokens(tokenizer: Any) -> list[int]:
 
 @torch.no_grad()
 def _raise_logits(model: Any, tokens: list[int]) -> None:
-    """Raise the logits of these tokens by about `LOGIT_GAP` at every position, in place.
+    """Raise the logits of these tokens by about `LOGIT_GAP` at every position, by changing weights in place.
 
-    All embeddings get the same large first component, which the narrow layers leave dominant. After the last norm its
-    size is about the square root of the width. The output matrix turns it into logits.
+    All embeddings get a large first component, which stays the largest through the layers. The last norm scales the
+    hidden state so that this component is about sqrt(width). The output matrix's first column is therefore raised by
+    `LOGIT_GAP` / sqrt(width) for the tokens.
     """
     model.get_input_embeddings().weight[:, 0] += 1.0
     head = model.get_output_embeddings().weight

@@ -59,7 +59,10 @@ def class_of(config: Mapping[str, Any]) -> Any:
 
 
 def drop_code(config: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a config's settings without `CODE` and without settings that override methods of the config's class."""
+    """Return a config's settings, also inside dicts, without settings that would run code or choose files.
+
+    Left out are the names in `CODE`, and names that would override a method of the config's class.
+    """
     config_class = class_of(config) or PreTrainedConfig
     return {
         name: drop_code(value) if isinstance(value, dict) else value
@@ -195,9 +198,10 @@ def load_generation(folder: Path) -> Any:
 
 
 def _saveable(generation: Any) -> Any:
-    """Return generation settings that transformers agrees to save: all, or only token ids if the settings conflict.
+    """Return generation settings that transformers can save.
 
-    For example, transformers does not save a temperature without sampling.
+    If the settings conflict, transformers refuses to save them, e.g. a temperature without sampling. The result then has
+    only the special token ids.
     """
     try:
         generation.validate(strict=True)
@@ -228,10 +232,16 @@ def _weightless() -> Iterator[None]:
 
 
 def require_fit(folder: Path, config: Any) -> None:
-    """Check that the stored tensors have the shapes that the config says, before memory is allocated.
+    """Check that stored tensors have the shapes that the config says, before memory is allocated.
+
+    A tensor that the files lack is not reported here.
+
+    Args:
+        folder: The model folder.
+        config: The transformers config of the folder.
 
     Raises:
-        Problem: E0803, if they differ, or if the config describes no model.
+        Problem: E0803, if a shape differs, the config describes no model, or its computed tables are too large.
     """
     shapes = tensor_shapes(folder)
     layers = getattr(config, "num_hidden_layers", 0)
@@ -256,7 +266,7 @@ def _misfit(folder: Path, message: str) -> Problem:
 
 
 def _require_inside(folder: Path) -> None:
-    """Refuse a folder with a link to a file outside it."""
+    """Raise a Problem if the folder has a link to a file outside it."""
     outward = leads_out(folder)
     if outward is not None:
         raise Problem(outward)
@@ -286,7 +296,9 @@ def load_tokenizer(folder: Path) -> Any:
 
 
 def save(model: Any, tokenizer: Any, folder: Path, state: Mapping[str, torch.Tensor] | None = None) -> None:
-    """Write a model folder that transformers 5 loads, atomically, in place of an older folder.
+    """Write a model folder that transformers 5 loads; an older folder of this name is replaced.
+
+    The files are written to a temporary folder, which is renamed when it is complete.
 
     Args:
         model: The model.

@@ -73,9 +73,10 @@ class Marks:
         )
 
     def keep(self, text: str) -> str:
-        """Return a text of a spec in which marks are replaced by stand-ins, which `veil` leaves alone.
+        """Return a text of a spec in which each mark is replaced by its stand-in, a secret text.
 
-        The marks are still control tokens after the text was inserted into a text of data.
+        `veil` does not change stand-ins, and `encode` turns them into control tokens. A spec's text may therefore be
+        joined with a text of data before the whole is veiled: the spec's marks stay control tokens.
         """
         return self.pattern.sub(lambda match: self.marks[self.indices[match[0]]].stand_in, text)
 
@@ -117,9 +118,9 @@ def marks_of(tokenizer: Any) -> Marks:
 
 
 def reads_alike(tokenizer: Any, ids: Sequence[int]) -> bool:
-    """Return whether the text of some tokens contains the same control tokens, in the same order, as the tokens.
+    """Return whether encoding the text of some tokens again would give the control tokens that the tokens have, in order.
 
-    If not, a program that encodes the text again would read other control tokens.
+    This is false if ordinary tokens spell a mark: another program that gets the text would read a control token.
     """
     marks = marks_of(tokenizer)
     found = marks.pattern.findall(tokenizer.decode(ids, skip_special_tokens=False))
@@ -134,7 +135,7 @@ def veil(tokenizer: Any, text: str) -> str:
 
 
 def encode_prompts(tokenizer: Any, texts: Sequence[str]) -> list[tuple[int, ...]]:
-    """Return the token ids of prompts, whose veiled marks become plain text.
+    """Return the token ids of prompts: veiled marks become plain text, and other marks become control tokens.
 
     Raises:
         Problem: E0815, as `Marks.encode`.

@@ -78,7 +78,10 @@ def snapshot_of(source: Hub, where: str) -> Path:
 
 
 def require_marks(declared: Model, tokenizer: Any) -> None:
-    """Check that the tokenizer can write the model's marks of thinking; raise E0815 if not."""
+    """Check that the tokenizer can write the marks of thinking that the model declares; raise E0815 if not.
+
+    Marks that the model does not declare are not checked.
+    """
     marks = {"think.open": declared.think_open, "think.close": declared.think_close}
     for name, mark in marks.items():
         if mark:
@@ -116,6 +119,10 @@ def make_fresh(source: Architecture, context: int, seed: int) -> LoadedModel:
 def copy_model(source: Path, target: Path) -> None:
     """Check a model folder, and copy its weights, settings and tokenizer, but no other files.
 
+    Args:
+        source: The model folder.
+        target: The folder to write, which must not exist.
+
     Raises:
         Problem: E0801, E0803 or E0812, if the model cannot be used.
     """
@@ -130,7 +137,11 @@ def copy_model(source: Path, target: Path) -> None:
 def copy_tokenizer(source: Path, target: Path) -> None:
     """Check and copy the tokenizer and the settings of a model folder, without weights.
 
-    Settings that run code are left out.
+    Settings of `config.json` that run code or choose files are left out of the copy.
+
+    Args:
+        source: The model folder.
+        target: The folder to write, which must not exist.
 
     Raises:
         Problem: E0801, E0803 or E0812, if the tokenizer cannot be used.

@@ -72,7 +72,11 @@ def choose_products(maker: str, instructions: str, named: str = "", onednn: bool
 
 @cache
 def products() -> Products:
-    """Return the libraries of this process. Raises E0975 as `choose_products`."""
+    """Return the libraries that multiply matrices in this process.
+
+    Raises:
+        Problem: E0975, if `REODSL_PRODUCTS` names no library.
+    """
     return choose_products(
         read_maker(),
         torch.backends.cpu.get_cpu_capability(),
@@ -91,7 +95,11 @@ def read_maker(path: Path = Path("/proc/cpuinfo")) -> str:
 
 
 def describe_products() -> str:
-    """Return which library multiplies on this processor, as a clause for `doctor` and results. Raises E0975."""
+    """Return which library multiplies on this processor, as a clause for `doctor` and results.
+
+    Raises:
+        Problem: E0975, if `REODSL_PRODUCTS` names no library.
+    """
     training, generation = products()
     clause = f"{_NAMES[training]} multiplies"
     if training != generation:
@@ -155,7 +163,10 @@ class ProductLinear(nn.Linear):
 
 
 def replace_linear(model: Any) -> None:
-    """Let the linear layers of a model multiply by the library of training, if that is not torch's own."""
+    """Let the linear layers of a model multiply by oneDNN, in place, if oneDNN is the library of training.
+
+    Only modules of the exact class `nn.Linear` change.
+    """
     if products().training == "torch":
         return
     for module in model.modules():
@@ -166,12 +177,13 @@ def replace_linear(model: Any) -> None:
 def pack_linear(weight: Tensor, bias: Tensor | None, library: Library | None = None) -> Linear:
     """Return a function that multiplies rows [n, in] by a constant weight, to rows [n, out].
 
-    If oneDNN multiplies, the function keeps only the copy of the weight in oneDNN's layout.
+    If oneDNN multiplies, the function has only a copy of the weight in oneDNN's layout. If oneDNN is chosen but cannot
+    multiply on this device in this precision, torch multiplies.
 
     Args:
         weight: [out, in].
         bias: [out], or None.
-        library: The library; None takes the library of generation, and oneDNN in bfloat16.
+        library: The library; None for oneDNN in bfloat16, and otherwise the library of generation.
     """
     chosen = library or ("onednn" if weight.dtype == _HALF else products().generation)
     if chosen == "onednn" and can_pack(weight.device, weight.dtype):
@@ -190,9 +202,10 @@ def pack_linear(weight: Tensor, bias: Tensor | None, library: Library | None = N
 
 
 def pack_rounded(weight: Tensor, library: Library | None = None) -> Linear:
-    """Return a function that multiplies rows [n, in] by a weight to float32 rows [n, out], both rounded to bfloat16.
+    """Return a function that rounds rows [n, in] and a weight to bfloat16, and multiplies them to float32 rows [n, out].
 
-    A CPU adds the products in float32; a GPU rounds the sums to bfloat16 too.
+    A CPU multiplies and adds the rounded numbers in float32. A GPU multiplies in bfloat16, and the results are rounded to
+    bfloat16 before they become float32.
 
     Args:
         weight: [out, in].
@@ -206,7 +219,10 @@ def pack_rounded(weight: Tensor, library: Library | None = None) -> Linear:
 
 
 def can_pack(device: torch.device, dtype: torch.dtype) -> bool:
-    """Return whether oneDNN can multiply packed weights: on CPU, in float32, or in bfloat16 if the processor has it."""
+    """Return whether oneDNN can multiply by packed weights.
+
+    It can on a CPU in float32, and in bfloat16 if `computes_bfloat16`, if torch was built with the needed functions.
+    """
     return (
         device.type == "cpu"
         and (dtype == torch.float32 or (dtype == _HALF and computes_bfloat16()))
@@ -217,7 +233,10 @@ def can_pack(device: torch.device, dtype: torch.dtype) -> bool:
 
 
 def computes_bfloat16() -> bool:
-    """Return whether oneDNN multiplies in bfloat16 on this machine, which `ONEDNN_MAX_CPU_ISA` may forbid."""
+    """Return whether oneDNN multiplies in bfloat16 on this machine.
+
+    The processor must support it, and the environment variable `ONEDNN_MAX_CPU_ISA` may forbid it.
+    """
     return torch.backends.mkldnn.is_available() and bool(torch.ops.mkldnn._is_mkldnn_bf16_supported())
 
 
@@ -232,17 +251,17 @@ def round_up(rows: int) -> int:
 
 
 def pad_rows(x: Tensor) -> Tensor:
-    """Pad a tensor on CPU with rows of zeros, so that the number of rows takes few different values.
+    """Pad a tensor on the CPU with rows of zeros to `round_up(rows)` rows; return tensors on other devices unchanged.
 
-    oneDNN prepares a product for each new shape, which takes longer than the product of a small model. When the number
-    of rows changed at each step, this preparation took half of the products' time. Tensors on other devices are
-    returned unchanged.
+    Few different numbers of rows remain. This saves time because oneDNN prepares a product for each new shape. For a
+    small model the preparation takes longer than the product. It took half of the products' time when the number of rows
+    changed at each step.
 
     Args:
         x: [rows, ...].
 
     Returns:
-        [round_up(rows), ...].
+        [round_up(rows), ...] on the CPU, else [rows, ...].
     """
     extra = round_up(len(x)) - len(x) if x.device.type == "cpu" else 0
     return functional.pad(x, (0, 0) * (x.dim() - 1) + (0, extra)) if extra else x

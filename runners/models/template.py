@@ -77,7 +77,7 @@ class LimitedProcess:
         """End the process, and return why it ended, as the rest of a sentence after its subject.
 
         Args:
-            is_forced: Whether the process is still running and is killed here.
+            is_forced: Whether this call ends the process, e.g. because it took too long; False if it ended before.
         """
         process, self._process = self._process, None
         assert process is not None

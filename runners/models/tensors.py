@@ -82,7 +82,7 @@ def _read_each(folder: Path, read: Callable[[Any, str], T]) -> dict[str, T]:
 
 
 def _list_indexed(folder: Path) -> list[Path]:
-    """Return the files that a folder's index names.
+    """Return the files that a folder's index of several safetensors files names, sorted.
 
     Raises:
         Problem: E0803, if the index is broken or a file is missing.
@@ -136,7 +136,9 @@ class TensorFiles:
         return (sum(shape[0] for shape in shapes), *shapes[0][1:]) if shapes[0] else ()
 
     def rows(self, name: str, first: int, last: int) -> torch.Tensor:
-        """Return rows of a tensor; they may be memory-mapped from the file, so copy rows to keep.
+        """Return rows of a tensor, read from the files that have them.
+
+        The result may be memory-mapped from a file: copy rows that are kept or changed.
 
         Args:
             name: The tensor's name.
@@ -144,7 +146,7 @@ class TensorFiles:
             last: The row after the last.
 
         Returns:
-            [last - first, ...]; or the scalar.
+            [last - first, ...]; or the scalar, for a tensor without dimensions.
         """
         slices = self._parts[name]
         if not slices[0].get_shape():

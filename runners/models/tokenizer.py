@@ -39,9 +39,10 @@ THINK = ("<think>", "</think>")
 
 @contextmanager
 def report_unreadable(folder: Path | None = None) -> Iterator[None]:
-    """Raise E0803 if a foreign tokenizer fails inside a `with` block; `folder` is named in the message.
+    """Turn exceptions inside a `with` block into E0803 about a tokenizer; `folder` is named in the message.
 
-    The tokenizers library raises bare Exceptions, and its panics are not even Exceptions.
+    The tokenizers library raises plain `Exception`s, and its panics derive only from BaseException. Problems, and other
+    exceptions that derive only from BaseException such as KeyboardInterrupt, pass through unchanged.
     """
     try:
         yield
@@ -55,7 +56,9 @@ def report_unreadable(folder: Path | None = None) -> Iterator[None]:
 
 
 def require_bounded_steps(folder: Path) -> None:
-    """Try a folder's tokenizer in a process with limits, on texts that its patterns search for.
+    """Check that a folder's tokenizer can be used within limits of time and memory, by trying it in another process.
+
+    It is tried on texts on which its patterns may be slow.
 
     Raises:
         Problem: E0803, if the tokenizer cannot be read, exceeds the limits, or may make texts much longer.
@@ -77,8 +80,8 @@ def require_bounded_steps(folder: Path) -> None:
 class TimedTokenizer:
     """A wrapper of the tokenizers library's tokenizer that raises E0803 if a text takes too long.
 
-    A model's maker chooses the patterns of its tokenizer, which may be slow on some texts. A call that takes too long
-    cannot be stopped; its thread is abandoned.
+    The patterns come with the downloaded model, and may be slow on some texts. A call that takes too long cannot be
+    stopped: its thread runs on, and its result is ignored.
     """
 
     def __init__(self, inner: Any, folder: Path) -> None:
@@ -106,7 +109,9 @@ class TimedTokenizer:
         return str(self._watch(self._inner.decode_batch, [ids], settings)[0])
 
     def _watch(self, call: Callable[..., Any], texts: Sequence[Any], settings: dict[str, Any]) -> Any:
-        """Call the tokenizer in a thread, and wait for at most a time that grows with the texts.
+        """Call the tokenizer in a thread, wait for at most a time that grows with the texts, and return the result.
+
+        The time is `TOKENIZER_SECONDS`, once more for each `LIMIT_CHARS` characters, and at most once for each text.
 
         Args:
             call: A method of the tokenizer.
@@ -199,7 +204,9 @@ def encode_all(tokenizer: Any, texts: Sequence[str]) -> list[tuple[int, ...]]:
 
 
 def require_known(tokenizer: Any, text: str, ids: Sequence[int]) -> None:
-    """Check that no token of an encoded text is the tokenizer's token for unknown words.
+    """Check that the tokenizer knows all words of an encoded text, i.e. that no token is its unknown token.
+
+    A text that itself contains the word `<unk>` passes.
 
     Args:
         tokenizer: The tokenizer.
@@ -235,7 +242,8 @@ def decode(tokenizer: Any, ids: Sequence[int]) -> str:
 def require_written(tokenizer: Any, text: str, purpose: str) -> None:
     """Check that a tokenizer can encode a text, and decodes it to the same words.
 
-    White space around the text, and the number of spaces between words, may change.
+    White space around the text and between words may change. Unknown tokens are allowed only if the text contains the
+    unknown token itself.
 
     Args:
         tokenizer: The tokenizer.

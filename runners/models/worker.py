@@ -97,7 +97,7 @@ def try_tokenizer(folder: Path) -> float:
 
 
 def _read_settings(path: Path) -> dict[str, Any]:
-    """Return the JSON object in a file; raise ValueError with the file's name if it has none."""
+    """Return the JSON object in a file; raise ValueError with the file's name if the file is not a JSON object."""
     try:
         settings = json.loads(path.read_bytes().decode("utf-8"))
         if not isinstance(settings, dict):
@@ -108,7 +108,10 @@ def _read_settings(path: Path) -> dict[str, Any]:
 
 
 def _require_small_file(path: Path) -> None:
-    """Refuse a side file of a tokenizer that is too large, or lists too many special tokens."""
+    """Raise ValueError if a side file of a tokenizer is too large, or lists too many special tokens.
+
+    Side files are the files next to tokenizer.json that transformers reads too; see `_SIDE_FILES`.
+    """
     if path.stat().st_size > MAX_FILE_BYTES:
         raise ValueError(f"{path.name} has more than {MAX_FILE_BYTES:,} bytes")
     settings = _read_settings(path)
@@ -118,7 +121,7 @@ def _require_small_file(path: Path) -> None:
 
 
 def _require_small_ids(settings: dict[str, Any]) -> None:
-    """Refuse the settings of a tokenizer.json in which a token id exceeds `MAX_ID`."""
+    """Raise ValueError if a token id in the settings of a tokenizer.json exceeds `MAX_ID`."""
     model, added = settings.get("model"), settings.get("added_tokens")
     vocabulary = model.get("vocab") if isinstance(model, dict) else None
     ids = [*vocabulary.values()] if isinstance(vocabulary, dict) else []
@@ -131,8 +134,9 @@ def _require_small_ids(settings: dict[str, Any]) -> None:
 def measure_growth(component: Any) -> float:
     """Return an upper bound, at least 1, of the factor by which a tokenizer's component lengthens a text.
 
-    The factors of successive steps multiply if a step may match text that an earlier step wrote, i.e. if its searched
-    text shares a character with the written text.
+    Only replacing steps (`Replace` and `Precompiled`) lengthen a text. A step's factor is the length of the replacement
+    divided by the length of the replaced text. The factors of two steps multiply if the later step may match text that
+    the earlier step wrote: if the searched text shares a character with the written text, or either text is unknown.
 
     Args:
         component: The component's settings in a tokenizer.json, e.g. the normalizer.
@@ -199,7 +203,12 @@ def _pattern_texts(settings: dict[str, Any]) -> Iterator[str]:
 
 
 def answer(request: dict[str, Any], memory_mib: int) -> dict[str, Any]:
-    """Return the reply to a request; `memory_mib` is the limit that a message names."""
+    """Return the reply to a request, as the module describes; errors become the reply `raised` or `beyond`.
+
+    Args:
+        request: The request.
+        memory_mib: The limit on memory in mebibytes, for the message.
+    """
     try:
         if "template" in request:
             text = render(request["template"], request["turns"], request["tokens"])

@@ -85,9 +85,10 @@ def is_adapted(model: Any) -> bool:
 
 
 def adapt(model: Any, lora: Lora, seed: int) -> dict[str, Tensor]:
-    """Freeze a model's parameters, and add LoRA adapters that do not change its output yet.
+    """Freeze a model's parameters, and add LoRA adapters, which do not change the output before training, in place.
 
-    A is uniform between -1 / sqrt(in) and 1 / sqrt(in), as in peft, and B is 0.
+    `lora.layers` selects the matrices of each decoder layer: attention, MLP or all. A is uniform between -1 / sqrt(in)
+    and 1 / sqrt(in), as in peft, and B is 0.
 
     Args:
         model: The model; its parameters may be on torch's meta device, which stores no values.
@@ -177,7 +178,10 @@ def merge_state(model: Any) -> dict[str, Tensor]:
 
 
 def remove_adapters(model: Any) -> None:
-    """Replace each adapted layer of a model by a plain linear layer with the frozen weight, in place."""
+    """Replace each layer with an adapter by an `nn.Linear` with the frozen weight, in place; adapters are dropped.
+
+    The adapters are not added to the weights: `merge_state` returns the sums.
+    """
     for name, module in list(model.named_modules()):
         if isinstance(module, LoraLinear):
             linear = nn.Linear(1, 1, bias=False, device="meta")

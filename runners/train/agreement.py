@@ -39,20 +39,23 @@ def old_logprobs(
 
     The old log-probabilities are the denominators of PPO's ratios. They are the engine's or the trainer's, as the
     method's `old_logprobs`, `lag`, `decoupled` and `importance_cap` say. The trainer's are computed here, before the
-    step changes a weight.
+    step changes a weight. With `mode_tokens = shares`, the first tokens that the engine was given get the log-probability
+    of `opened_by_share`. The trainer's pass is saved if the engine's log-probabilities can be used as they are: sampling
+    at temperature 1 from the full distribution, all tokens sampled, and `first_minibatch_trains`.
 
     Args:
         learner: The policy.
         batch: The step's batch.
         method: The settings.
         temperature: The temperature of the distribution whose probabilities the ratios compare.
-        engine_is_exact: Whether the engine's log-probabilities equal the trainer's.
+        engine_is_exact: Whether engine and trainer compute equal log-probabilities, up to float32 rounding.
         all_sampled: Whether the engine sampled all trained tokens of the step.
-        first_minibatch_trains: Whether the first minibatch has tokens to train on. If so, its forward pass gives the
-            gap to the engine early enough, and no extra pass is needed.
+        first_minibatch_trains: Whether the first minibatch has tokens to train on. If so, the gap can be measured in
+            its forward pass, before a weight changes.
 
     Returns:
-        The batch; the gap, or None if the trainer has not scored the batch here; and columns for `metrics.parquet`.
+        The batch; the gap, or None if the trainer has not scored the batch here; and the metrics of `weigh`, which are
+        empty without importance weights.
     """
     rollout = method.rollout
     cropped = rollout.top_p < 1.0 or rollout.top_k > 0
@@ -88,10 +91,11 @@ def old_logprobs(
 
 
 def opened_by_share(batch: TrainBatch, logprobs: Tensor, num_modes: int) -> Tensor:
-    """Return log-probabilities in which a mode's first token has probability 1 / `num_modes`.
+    """Return log-probabilities in which the first token of each given prefix has probability 1 / `num_modes`.
 
-    A mode is a way to begin a response, such as thinking or not, by a given prefix. If every mode gets equally many
-    responses, the sampler chose the first token of a prefix with this probability, whatever the policy's probability.
+    A mode is a way to begin a response by a prefix, e.g. with or without thinking. The engine is given the prefix, and
+    all modes get equally many responses. The prefix's first token was therefore chosen with probability 1 / `num_modes`,
+    whatever the policy's probability is.
 
     Args:
         batch: The step's batch.
@@ -181,7 +185,7 @@ def agreement(logprob_gap: NDArray[np.floating] | None) -> dict[str, float]:
 
 
 def require_agreement(logprob_gap: Gaps | None, limit: float | None, step: int) -> dict[str, float]:
-    """Return the statistics of `agreement` for a step, after checking the median against a limit.
+    """Check the median difference between engine and trainer against a limit, and return the statistics of `agreement`.
 
     Args:
         logprob_gap: Trainer minus engine in nats, [sampled tokens]; None if unknown, which passes.

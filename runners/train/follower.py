@@ -51,7 +51,7 @@ def explain_end(rank: int, world: int, reason: str, notes: Sequence[str] = ()) -
     """Return the diagnostic of a training process that ended early.
 
     Args:
-        rank: The process.
+        rank: The rank of the process.
         world: The number of processes that train together.
         reason: Why the process ended.
         notes: Further lines, e.g. the end of its traceback.
@@ -97,7 +97,11 @@ _TRACE_LINES = 12
 
 
 def main() -> None:
-    """Read the job from standard input, report that it was read (None), run it, and report its failure or None."""
+    """Read the job from standard input, run it, and report twice to the parent process.
+
+    The first report is None, and says that the packages and the job are loaded. The second is the diagnostic of a
+    failure, or None.
+    """
     with os.fdopen(int(sys.argv[1]), "wb", buffering=0) as out:
         work: FollowerJob = pickle.load(sys.stdin.buffer)
         threading.Thread(target=_end_with_parent, daemon=True).start()

@@ -38,9 +38,12 @@ _END_SECONDS, _WORD_SECONDS, _POLL_SECONDS = 20.0, 5.0, 1.0
 def train_together(job: Job, body: str) -> None:
     """Call a training function in `job.resources.trainers` processes; this process is rank 0.
 
+    The other ranks are followers: Ray actors if this process runs on Ray, else child processes. If this process fails
+    with an exception that is not a Problem, and a follower has failed, the follower's failure is raised.
+
     Args:
         job: The job of the stage.
-        body: The function as `module:function`; it takes a job and the ranks.
+        body: The name of the training function as `module:function`; it takes a job and the ranks.
 
     Raises:
         Exception: The function's own exception in this process; or the Problem of another process if it failed first.
@@ -79,20 +82,23 @@ def train_together(job: Job, body: str) -> None:
 
 @contextmanager
 def watch_others(peers: Actors | Processes) -> Iterator[None]:
-    """Interrupt this process inside a `with` block if another process of the training ends.
+    """Interrupt this process inside a `with` block if a follower fails.
 
-    The engine's waits raise ProcessDied, and collectives on GPUs (nccl) are aborted. Collectives on CPUs (gloo) fail by
-    themselves.
+    Waits for the engine then raise ProcessDied. Collectives on GPUs (nccl) are aborted after a few seconds. Collectives
+    on CPUs (gloo) fail by themselves.
+
+    Args:
+        peers: The followers.
     """
     finished, peer_ended = threading.Event(), threading.Event()
 
     def raise_if_peer_ended() -> None:
-        """Raise ProcessDied if another process has ended."""
+        """Raise ProcessDied if a follower has failed."""
         if peer_ended.is_set():
             raise explain_death("a process that trains together with this process", "it exited")
 
     def watch() -> None:
-        """Poll the followers until the block ends or a follower has ended."""
+        """Poll the followers until the block ends or a follower has failed, and then interrupt this process."""
         while not finished.wait(_POLL_SECONDS):
             if peers.ended():
                 peer_ended.set()
@@ -113,11 +119,11 @@ def watch_others(peers: Actors | Processes) -> Iterator[None]:
 
 
 def _await_end(peers: Actors | Processes) -> Problem | None:
-    """Wait a few seconds for the followers' reports, and return the failure that best explains the end.
+    """Wait a few seconds for failures of followers, and return the failure that best explains the end of the training.
 
     Returns:
-        The Problem of a follower; else a ProcessDied, which is often the consequence of a Problem; None if all
-        followers run.
+        The first Problem that is not a ProcessDied; else the first ProcessDied, because the death of a process is often
+        the consequence of another failure. None if no follower has failed.
     """
     deadline = time.monotonic() + _WORD_SECONDS
     while time.monotonic() < deadline and not peers.ended():
@@ -137,14 +143,16 @@ def cluster_address() -> str:
 class Actors:
     """The followers as Ray actors, each with the cores and the GPU of one rank.
 
-    `devices` has the devices that Ray gave each rank, including this process. All ranks meet at `store`. `host` is the
-    address at which followers reach this process; None if all ranks are on one machine.
+    `devices` has the devices that Ray gave each rank, including this process. `store` is torch's key-value store in a
+    shared file, by which all ranks find each other. `host` is the address at which followers reach this process; None if
+    all ranks are on one machine.
     """
 
     def __init__(self, jobs: list[FollowerJob]) -> None:
-        """Start all ranks but rank 0, which is this process, in their bundles of the task's placement group.
+        """Start the followers, i.e. all ranks except rank 0, in their bundles of the task's placement group.
 
-        Without a placement group Ray places the ranks on any free node.
+        Without a placement group, Ray starts them on any free node. The call returns when all followers have loaded
+        their packages and have been called to train.
 
         Args:
             jobs: The jobs of all ranks, in the order of ranks.
@@ -212,13 +220,21 @@ class _Actor:
     """A follower in a Ray actor."""
 
     def ready(self) -> tuple[list[object], str]:
-        """Return this rank's device numbers on its node, and its machine; an actor answers once its packages are loaded."""
+        """Return this rank's device numbers on its node, and the name of its machine.
+
+        An actor replies only when its packages are loaded, so a reply also means that the rank can begin.
+        """
         import ray
 
         return list(ray.get_gpu_ids()), this_machine()
 
     def follow(self, work: FollowerJob, multinode: bool) -> Problem | None:
-        """Run the job to its end; `multinode` says whether some ranks are on other machines."""
+        """Run the job to its end, and return the diagnostic of a failure, or None.
+
+        Args:
+            work: The job, and the rank of this process.
+            multinode: Whether the ranks are on several machines, so that this machine's address is needed.
+        """
         return follow(work, cluster_address() if multinode else None)
 
 
@@ -226,7 +242,7 @@ class Processes:
     """The followers as processes of this machine, with the same attributes as `Actors`."""
 
     def __init__(self, jobs: list[FollowerJob]) -> None:
-        """Start all ranks but rank 0, which is this process, and wait until each rank has loaded its packages.
+        """Start the followers, i.e. all ranks except rank 0, and wait until each has loaded its packages.
 
         Args:
             jobs: The jobs of all ranks, in the order of ranks.
@@ -259,7 +275,10 @@ class _Process:
     """The process of a follower, as its parent sees it."""
 
     def __init__(self, work: FollowerJob) -> None:
-        """Start the process, and send it its job."""
+        """Start the process, and send it its job.
+
+        `end` becomes the diagnostic of a failure; it is None while the process runs, and if it finished its job.
+        """
         reads, writes = os.pipe()
         self.child = Child(
             [sys.executable, "-P", "-m", "runners.train.follower", str(writes)],
@@ -285,14 +304,17 @@ class _Process:
         self._listening.start()
 
     def stop(self, patience: float) -> None:
-        """End the process, by force after `patience` seconds, and reap it."""
+        """Wait up to `patience` seconds for the process to end, then kill it, and wait for its last report."""
         self.child.end(patience)
         if self._listening is not None:
             self._listening.join()
         self._reports.close()
 
     def _read_report(self) -> None:
-        """Wait for the next report of the process and store its failure in `end`; an exit without a report is a failure."""
+        """Wait for the next report of the process, and store it in `end`: a Problem, or None for success.
+
+        If the process exits without a report, `end` becomes a ProcessDied, unless a failure is stored already.
+        """
         size = self._reports.read(8)
         report = self._reports.read(int.from_bytes(size, "big")) if len(size) == 8 else b""
         if report:

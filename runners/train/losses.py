@@ -44,8 +44,9 @@ def policy_loss(
 ) -> PolicyLoss:
     """Return the clipped policy loss of a form, with r = exp(logprobs - old).
 
-    The weights w contain the factor of the mean over a minibatch (`token_weights`), so that the losses of micro-batches
-    of any size add up. The forms of `form.clip` are
+    The weights w contain the factor of the mean over a minibatch (`token_weights`). The losses of its micro-batches
+    therefore add up to the loss of the minibatch. With `form.ratio = sequence`, r is the geometric mean of the ratios of
+    a response's tokens. The forms of `form.clip` are
 
     - `two_sided`: `-sum w min(r A, clip(r, 1 - low, 1 + high) A)`.
     - `dual`: `two_sided`, but for A < 0 a token's loss is at most `-w cap A`.
@@ -112,10 +113,11 @@ def policy_loss(
 
 
 def _sequence_log_ratio(log_ratio: Tensor, lengths: Tensor | None) -> Tensor:
-    """Return the mean log-ratio of the response that each token belongs to, [tokens].
+    """Return, for each token, the mean log-ratio over the tokens of its response, [tokens].
 
-    The value has the gradient of the token's own log-ratio. If all tokens of a response have the same advantage and
-    weight, this is the gradient of the geometric mean of the token ratios.
+    The gradient is not that of the mean but that of the token's own log-ratio. If all tokens of a response have equal
+    advantages and weights, the sum of the loss over the response still has the gradient of the geometric mean of the
+    ratios.
 
     Args:
         log_ratio: The log-ratio of each token, [tokens].
@@ -137,8 +139,9 @@ def divergence(logprobs: Tensor, reference: Tensor, estimator: str = "k3") -> Te
     """Estimate KL(policy || reference) at each token that the policy sampled.
 
     With d = logprobs - reference, `k1` is d, `k2` is d^2 / 2 and `k3` is e^-d - 1 + d. The expected gradient of k2 is
-    the gradient of the divergence. The expected gradient of k1 is 0 for all policies, so k1 gets the gradient of k2.
-    The gradient of k3 is the gradient of KL(reference || policy), which is equal to first order.
+    the gradient of the divergence. The expected gradient of k1 is 0 for all policies. k1 therefore has the value d and
+    the gradient of k2. The expected gradient of k3 is that of KL(reference || policy), which agrees with the gradient of
+    KL(policy || reference) to first order.
 
     Args:
         logprobs: Log-probabilities of the policy, [tokens].
@@ -162,13 +165,13 @@ def divergence(logprobs: Tensor, reference: Tensor, estimator: str = "k3") -> Te
 def token_weights(
     lengths: list[int], mean: Literal["token", "response", "constant"], max_tokens: int
 ) -> list[float]:
-    """Return the weight of each token of a response in the mean over a minibatch.
+    """Return, for each response, the factor of each of its tokens in the mean over a minibatch.
 
     Args:
         lengths: Trained tokens of each response.
         mean: `token` is the mean over all tokens. `response` is the mean over each response's tokens, then over
-            responses. `constant` divides each response's sum by `max_tokens` and averages over responses, so that a
-            token's weight does not depend on the length of its response.
+            responses. `constant` divides each response's sum by `max_tokens` and averages over responses; all tokens
+            then have equal weights.
         max_tokens: The largest number of tokens of a response.
 
     Returns:
@@ -186,8 +189,8 @@ def token_weights(
 def pair_loss(lead: Tensor, beta: float, gamma: float) -> Tensor:
     """Return the mean over pairs of `-log sigmoid(beta lead - gamma)`.
 
-    With means of log-probabilities as scores this is the loss of SimPO. With sums of log-probability gaps to a
-    reference model as scores, and `gamma` = 0, it is the loss of DPO.
+    A response's score is a number from its log-probabilities. With their mean as score, this is the loss of SimPO. With
+    the sum of the log-probabilities minus the reference model's, and `gamma` = 0, it is the loss of DPO.
 
     Args:
         lead: The preferred response's score minus the rejected response's score, [pairs].

@@ -33,7 +33,7 @@ class HostOptimizer(torch.optim.Optimizer):
         Args:
             parameters: The parameters on the GPU.
             settings: Keyword arguments for the inner optimizer, such as `lr`.
-            build: The class of the inner optimizer. Its step must not read the weights' device.
+            build: The class of the inner optimizer, called with the host's copies of the weights and `settings`.
         """
         super().__init__(parameters, dict(settings))
         self._copies = [_copy_for(to_local(parameter)) for parameter in parameters]
@@ -96,7 +96,7 @@ class ProcessorMuon(torch.optim.Muon):
 
 
 def _orthogonalize(matrix: Tensor, group: Mapping[str, Any]) -> Tensor:
-    """Return a matrix with the same singular vectors and singular values near 1, by Newton-Schulz iteration.
+    """Return a matrix with the singular vectors of `matrix` and singular values near 1, by Newton-Schulz iteration.
 
     Args:
         matrix: The update, [rows, columns].
@@ -120,9 +120,9 @@ def _copy_for(weight: Tensor) -> Tensor:
 def build_optimizers(model: Any, settings: Optimizer) -> list[torch.optim.Optimizer]:
     """Build the optimizers of a model's trainable parameters.
 
-    `muon` optimizes the matrices of layers by Muon, with momentum `betas[0]`. Embeddings, the output matrix, norms and
-    biases go to AdamW, with the settings `rest` if given. Other algorithms are one optimizer over all parameters, which
-    runs on the host if `settings.on` is `host`.
+    With `muon`, Muon optimizes the matrices of layers, with momentum `betas[0]`. AdamW optimizes embeddings, the output
+    matrix, norms and biases, with the settings `rest` if given. With `adam` or `adamw`, one optimizer has all parameters.
+    If `settings.on` is `host` and a parameter is on a GPU, this optimizer runs on the host.
 
     Args:
         model: The model.
@@ -199,7 +199,7 @@ def optimizer_state(model: Any, optimizers: Sequence[torch.optim.Optimizer]) -> 
 def full_optimizer_state(
     model: Any, optimizers: Sequence[torch.optim.Optimizer]
 ) -> Iterator[tuple[str, Tensor]]:
-    """Yield the gathered tensors of `optimizer_state`; a collective, so every process has to iterate.
+    """Yield the tensors of `optimizer_state`, gathered from all processes; every process must iterate to the end.
 
     Yields:
         Pairs of a name and a tensor with the shape of its parameter, or [] for a count of steps.
@@ -211,10 +211,10 @@ def full_optimizer_state(
 
 
 def moments_to_come(optimizers: Sequence[torch.optim.Optimizer]) -> int:
-    """Return the bytes of this process's optimizer moments that are not allocated yet.
+    """Return the bytes of this process's optimizer moments that are not allocated on the device yet.
 
-    Moments are allocated at the first step: one per parameter with Muon, two with other optimizers, and none on the
-    device if the optimizer runs on the host.
+    Moments are allocated at the first step: one per parameter with Muon, and two with Adam or AdamW. An optimizer on the
+    host allocates none on the device.
     """
     return sum(
         to_local(p).numel() * p.element_size() * (1 if isinstance(optimizer, torch.optim.Muon) else 2)

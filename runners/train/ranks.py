@@ -75,7 +75,7 @@ class Ranks:
         return values
 
     def all_gather(self, numbers: Tensor) -> Tensor:
-        """Concatenate one-dimensional tensors of all ranks in order of rank, by a collective between devices.
+        """Concatenate one-dimensional tensors of all ranks in order of rank; all ranks must call this.
 
         Args:
             numbers: This process's tensor, [n]; n may differ between processes.
@@ -152,12 +152,14 @@ def join_ranks(
     host: str | None = None,
     copy_size: int | None = None,
 ) -> Iterator[Ranks]:
-    """Join the process group of a training for the duration of a `with` block.
+    """Join the process group of a training for the duration of a `with` block, which gets the `Ranks`.
+
+    If an exception leaves the block on a GPU, the process group is aborted, because an orderly end could wait forever.
 
     Args:
         rank: The rank of this process.
         world: The number of processes.
-        store: The store at which all processes meet.
+        store: The key-value store by which all processes find each other.
         device: The device of this process.
         host: The address at which processes on other machines reach this process; None if all processes are on one
             machine.

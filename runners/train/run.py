@@ -84,7 +84,14 @@ def train(job: Job) -> None:
 
 
 def train_among(job: Job, ranks: Ranks) -> None:
-    """Train a stage together with the other ranks; rank 0 writes the results."""
+    """Train a stage together with the other ranks; rank 0 writes the results.
+
+    The stage continues after the steps in the saved state, if a state was saved.
+
+    Args:
+        job: The job of the stage.
+        ranks: The rank of this process among the training processes; `ALONE` for a single process.
+    """
     stage: Stage = job.task.work["stage"]
     model: Model = job.task.work["model"]
     index: int = job.task.work["index"]
@@ -106,7 +113,10 @@ def train_among(job: Job, ranks: Ranks) -> None:
 
 
 def _is_sharded(stage: Stage, job: Job) -> bool:
-    """Return whether even a single process shards its model, so that FSDP2 casts one layer at a time to bfloat16."""
+    """Return whether even a single process wraps its model in FSDP2, as one shard.
+
+    This is done on a GPU if passes run in bfloat16, because FSDP2 then casts one layer at a time.
+    """
     return job.resources.device != "cpu" and _choose_precision(stage, job) != torch.float32
 
 
@@ -139,14 +149,14 @@ def _build_learner(stage: Stage, job: Job, ranks: Ranks) -> Learner:
 def _place_model(
     stage: Stage, job: Job, ranks: Ranks, folder: Path, lora: Lora | None = None
 ) -> tuple[Any, Scorer]:
-    """Load a model onto this process's device, in shards if the stage shards models.
+    """Load a model onto this process's device; if `ranks` has a mesh, only this process's shard.
 
     Args:
-        stage: The stage.
+        stage: The stage, whose precision the passes get.
         job: The job of the stage.
         ranks: The processes of the training.
         folder: The checkpoint.
-        lora: The settings of adapters to add.
+        lora: The settings of adapters to add; None for no adapters.
 
     Returns:
         The model, and the scorer that runs its forward pass.
@@ -162,8 +172,8 @@ def _place_model(
 def _load_reference(stage: Stage, job: Job, learner: Learner) -> Learner:
     """Load the frozen reference model: a teacher, or the checkpoint that the stage started from.
 
-    With adapters, the learner's own frozen weights are the reference model, unless the reference model follows the
-    policy.
+    If the policy has adapters and there is no teacher, its own frozen weights without adapters are the reference model,
+    and nothing is loaded. A reference model that follows the policy by a moving average is always loaded.
 
     Args:
         stage: The stage.
@@ -195,7 +205,7 @@ def _open_stage(context: StageContext) -> StageRunner:
 
 
 def _limit_steps(stage: Stage, sequences: int) -> Stage:
-    """Return the stage with at most as many steps as its `passes` over the data take.
+    """Return the stage with at most as many steps as its `passes` over the data take; PPO stages stay unchanged.
 
     Args:
         stage: The stage.
@@ -208,7 +218,10 @@ def _limit_steps(stage: Stage, sequences: int) -> Stage:
 
 
 def _run(context: StageContext, runner: StageRunner, state: TrainingState, ema: Any) -> None:
-    """Run the stage's remaining steps; after each step record metrics, report progress, and save the state if due.
+    """Run the stage's remaining steps, up to the last step or a plateau.
+
+    After each step, metrics are recorded, progress is reported, and the state is saved if `SAVE_SECONDS` or `save_every`
+    say so. The state after the last step is not saved by itself.
 
     Args:
         context: The settings and objects of the stage.
@@ -281,7 +294,10 @@ def count_unjudged(rows: Sequence[Mapping[str, float]]) -> dict[str, float]:
 
 
 def _count_left_out(facts: Mapping[str, int]) -> dict[str, float]:
-    """Return how much data is trained on and how much is left out; an empty dict if nothing is left out."""
+    """Return the numbers of questions, traces or pairs that are trained on and that are left out, by name.
+
+    The result is empty if nothing is left out.
+    """
     left_out = {name: float(count) for name, count in facts.items() if name.startswith("left_out") and count}
     counts = {name: float(count) for name, count in facts.items() if name in POOL_COUNTS}
     return counts | left_out if left_out else {}
@@ -290,8 +306,8 @@ def _count_left_out(facts: Mapping[str, int]) -> dict[str, float]:
 def _has_levelled(plateau: Plateau | None, rows: list[Row]) -> bool:
     """Return whether training has reached its plateau.
 
-    The plateau is reached if a metric's mean over the last `window` steps exceeds its mean over the `window` steps
-    before by at most `within`.
+    The plateau is reached if a metric's mean over the last `window` steps minus its mean over the `window` steps before
+    is at most `within`; a fall of the metric counts too. Without a plateau, or before 2 `window` steps, return False.
 
     Raises:
         Problem: E0314, if training does not measure the metric.
@@ -313,7 +329,9 @@ def _has_levelled(plateau: Plateau | None, rows: list[Row]) -> bool:
 
 
 def _carry_over(folder: Path, stage: Stage, learner: Learner) -> bool:
-    """Load the previous stage's optimizer state if it fits: the same algorithm and method, and no adapters.
+    """Load the previous stage's optimizer state, if it can be used.
+
+    Both stages must have the same algorithm and method, and neither may have adapters.
 
     Args:
         folder: The folder `optimizer/` of the previous stage.

@@ -35,7 +35,8 @@ class QueueClosed(Exception):
 class StepQueue(Generic[Step]):
     """Data of steps by step number, made in the order of requests, each step once.
 
-    An engine has one set of weights at a time: call `drain` before the weights change.
+    An engine has only one version of the weights. Call `drain` before the weights change, so that all requested steps
+    are made with the version at their request.
     """
 
     def __init__(self, make: Callable[[int], Step], waiting: Mapping[int, Step], overlap: bool) -> None:
@@ -55,7 +56,10 @@ class StepQueue(Generic[Step]):
             self._steps[step_number].set_result(step)
 
     def request(self, steps: Iterable[int]) -> None:
-        """Make the steps of these numbers, except steps that are made or being made already."""
+        """Make the steps of these numbers, except steps that were requested already.
+
+        With `overlap` the steps are made later in a thread; otherwise they are made when this returns.
+        """
         for step in steps:
             if step in self._steps:
                 continue
@@ -66,7 +70,11 @@ class StepQueue(Generic[Step]):
             self._steps[step].set_result(self._make(step))
 
     def get(self, step: int) -> Step:
-        """Wait for a step and return it, or raise the exception of making it; the step is kept until `forget`."""
+        """Wait for a requested step, and return its data; the data stay in the queue until `forget`.
+
+        Raises:
+            Exception: The exception that making the step raised, or that of a cancellation.
+        """
         future = self._steps[step]
         while not wait([future], POLL_SECONDS).done:
             check_cancelled()
@@ -83,7 +91,10 @@ class StepQueue(Generic[Step]):
             del self._steps[step]
 
     def close(self) -> None:
-        """Cancel the step that is being made, at the engine's next check for cancellation."""
+        """Cancel all steps that are not made yet, and wait for the thread.
+
+        The step that is being made ends at the engine's next check for cancellation.
+        """
         self._closed.set()
         if self._threads is not None:
             self._threads.shutdown(cancel_futures=True)
@@ -102,7 +113,8 @@ class StepQueue(Generic[Step]):
 def save_waiting(folder: Path, steps_done: int, waiting: Mapping[int, StepData]) -> None:
     """Write the data of steps that are made but not yet trained on.
 
-    The previous file is kept until the next call, because the saved training state may still be the previous state.
+    The file of the previous call is kept, because an interruption may leave the training state of the previous save.
+    Older files, and files of later steps, are removed.
 
     Args:
         folder: The folder of these files.
