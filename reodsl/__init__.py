@@ -28,6 +28,7 @@ __all__ = ["__version__", "load"]
 if not TYPE_CHECKING:
 
     def __getattr__(name: str) -> object:
+        """Return `load`, which is imported at its first use."""
         # `import reodsl` stays light: the door opens when it is first used.
         if name == "load":
             from reodsl.door import load

@@ -73,8 +73,8 @@ def load(
 ) -> LoadedSpec:
     """Return a compiled spec, ready to be planned and run.
 
-    A value is a number, a bool, a list of them, or a text as a spec writes it: `"2K tokens"`, and `'"hello"'`
-    with quotes inside if the setting is a text.
+    A value of `amend` and `params` is a number, a bool, a list, or a text as a spec writes the value, such as
+    `"2K tokens"`. For a setting that is a text, the text has quotes inside: `'"hello"'`.
 
     Args:
         path: The spec.
@@ -155,7 +155,7 @@ class LoadedSpec:
                 wrote if this machine has no sandbox.
             allow_python: Whether Python code that the spec names may run although it is new to this machine.
             allow_served: Whether a served model may be asked although it is new to this machine.
-            track: Names of trackers that get the steps of trainings; by default those of the user's
+            track: Names of trackers that get the steps of trainings; by default the trackers of the user's
                 configuration.
             quiet: Whether nothing is written to stderr; otherwise a line for each task that starts or ends,
                 and its progress.
@@ -190,6 +190,7 @@ class LoadedSpec:
         return FinishedRun(page, self.spec, inputs)
 
     def _plan(self) -> Plan:
+        """Return the verdict on each task, from the results in the store."""
         return self._ready().plan()
 
     def _ready(self) -> Ready:

@@ -278,8 +278,8 @@ def missing_extra(error: ModuleNotFoundError) -> Problem | None:
         error: The exception of the import.
 
     Returns:
-        The problem, with the `pip install` command; None if no extra has the module, which is a defect of
-        this program.
+        The problem, with the `pip install` command; None if no extra has the module. In this case the program
+        has a defect, and the caller raises the exception again.
     """
     module = (error.name or "").partition(".")[0]
     extra = next((extra for extra, modules in EXTRAS.items() if module in modules), None)

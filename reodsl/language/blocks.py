@@ -354,7 +354,12 @@ def read_stage(ctx: Context, item: tree.Decl, scope: Scope) -> DeclaredStage:
 def replace_stages(
     old: Iterable[DeclaredStage | StageSweep], new: Iterable[DeclaredStage | StageSweep]
 ) -> tuple[DeclaredStage | StageSweep, ...]:
-    """Return the new stages, each with the span of the old stage of the same name in `replaced_span`."""
+    """Return the new stages of a record; `replaced_span` has the span of the old stage of the same name, if any.
+
+    Args:
+        old: The stages that the record has from its parent.
+        new: The stages of its own block.
+    """
     old_spans = {stage.name: stage.span for stage in old if isinstance(stage, DeclaredStage)}
     return tuple(
         replace(stage, replaced_span=old_spans.get(stage.name)) if isinstance(stage, DeclaredStage) else stage

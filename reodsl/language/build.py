@@ -188,7 +188,7 @@ def _build_readers(record: Record) -> tuple[IR, ...]:
 
 
 def fold_traces(record: Record) -> FoldTraces:
-    """Build the rules by which worked solutions of a generated task are written."""
+    """Build the rules for writing worked solutions (traces) of a generated task, with the styles of their steps."""
     styles = record.parts if isinstance(record, Composite) else ()
     return build(FoldTraces, record, styles=tuple(build(TraceStyle, style) for style in styles))
 
@@ -210,7 +210,10 @@ def suite(low: Lowering, record: Record) -> Suite:
 
 
 def engine(record: Record) -> Engine:
-    """Return the engine that generates responses; the default is SGLang on a cluster, else the embedded engine."""
+    """Return the engine that generates the responses of a study or experiment.
+
+    Without the setting it is SGLang if there is a cluster, else the embedded engine.
+    """
     choice: Engine | None = record.data("engine")
     return choice or ("sglang" if record.sub("cluster") is not None else "embedded")
 

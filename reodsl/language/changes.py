@@ -155,7 +155,13 @@ def _list_params(ctx: Context, main: ParsedFile) -> dict[str, Owner]:
 
 
 def _find_elsewhere(ctx: Context, main: ParsedFile, name: str) -> str | None:
-    """Return help for a param that another file of the spec declares; None if no file declares it."""
+    """Return help for a `--set` of a param that another file of the spec declares; None if no file declares it.
+
+    Args:
+        ctx: The state of the evaluation, with the loaded files.
+        main: The spec's file, whose own params are left out.
+        name: The name of the param.
+    """
     for key, module in ctx.modules.loaded.items():
         item = module.items.get(name) if module is not None and module is not main else None
         if module is None or not isinstance(item, tree.Param):
@@ -170,6 +176,7 @@ def _find_elsewhere(ctx: Context, main: ParsedFile, name: str) -> str | None:
 
 
 def _list_declarations(main: ParsedFile) -> list[str]:
+    """Return the names that an `--amend` path may begin with: declarations, imports, and members of studies."""
     members = [member.name.name for _, members in main.studies() for member in members]
     return [*main.items, *main.imports, *members]
 

@@ -320,6 +320,11 @@ def _read_parts(ctx: Context, record: Composite, owner: Owner) -> Record:
 def _evaluate_children(ctx: Context, children: Mapping[str, Child], owner: Owner) -> list[Record]:
     """Return the values of the declarations inside a block.
 
+    Args:
+        ctx: The state of the evaluation, to which errors are reported.
+        children: For each name the declaration in the syntax tree and its scope.
+        owner: The file and name of the declaration around the block.
+
     Raises:
         NoValue: A declaration has an error, which was reported.
     """
@@ -480,6 +485,7 @@ def _make_list(thunks: dict[str, Callable[[], Value]], members: Sequence[ArmSpec
     """
 
     def compute() -> Value:
+        """Return the list of the arms."""
         values = try_all(lambda member: thunks[member.name](), members)
         return Value(Items(tuple(values)), members[0].item.name.span)
 

@@ -258,7 +258,7 @@ def _list_operands(expr: Combined, type_: Type | None) -> tuple[tuple[tree.Expr,
 
 
 def _combine_operands(ctx: Context, expr: Combined, values: list[Value]) -> Value:
-    """Return the value of an expression from the values of its operands or list items."""
+    """Return the value of an expression from the values of its operands or list items, in order."""
     match expr:
         case tree.ListExpr():
             return Value(Items(tuple(values)), expr.span)
@@ -363,7 +363,7 @@ def evaluate_name(ctx: Context, expr: tree.Name, scope: Scope, type_: Type | Non
 
 
 def lookup(ctx: Context, module: ParsedFile, name: str) -> tuple[ParsedFile, tree.ModuleItem] | None:
-    """Return the declaration of a name and the file that declares it; None if the name is not declared.
+    """Return the file that declares a name and the declaration; None if the name is not declared.
 
     A name that `module` imports is looked up in the imported file. The declaration and the import are marked
     as used, so no warning calls them unused.

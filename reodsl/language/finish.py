@@ -85,8 +85,9 @@ def _describe_missing(
         owner: The words for the record, such as `` `mine` ``.
         missing: The settings.
         span: The span of the record.
-        stage: The declaration, if the record is a stage of an experiment.
-        first: The span of the first declaration that the record is made from.
+        stage: The declaration if the record is a stage of an experiment, else None. If the stage replaces a
+            stage of its parent, a label says so, since the settings of the replaced stage are lost.
+        first: The span of the first declaration in the chain of parents of the record.
     """
     paths = [f"`{item.path}`" for item in missing]
     single = len(missing) == 1

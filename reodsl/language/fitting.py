@@ -196,7 +196,7 @@ def _refuse_name(value: Value, form: Form) -> TypeMismatch:
 
 
 def _refuse_kind(value: Value, type_: Type) -> TypeMismatch:
-    """Return the mismatch of a value whose kind (number, text, record, …) is not that of the type."""
+    """Return the mismatch of a value of a wrong kind: for example a text for a setting that is a number."""
     words = describe_type(type_)
     message = f"{{what}} is {words}, not {describe(value)}"
     advice = (
@@ -228,7 +228,7 @@ def _suggest_method(value: Value, type_: Type) -> str | None:
 
 
 def _suggest_unquoted(value: Value, type_: Type) -> str | None:
-    """Return help for a text that would fit the type without its quotes; None if it would not."""
+    """Return help for a text that would fit a type without its quotes, such as `"0.5"`; None for other texts."""
     if not isinstance(value.data, str):
         return None
     bare = re.fullmatch(r"\d+(\.\d+)?([eE]-?\d+)?", value.data)

@@ -247,12 +247,12 @@ _UNKNOWN_YET = {"question_min": "question_budgets", "random_exits": "exits_split
 
 
 def make_budgets(ctx: Context, value: Value, items: Sequence[Value]) -> Value:
-    """Return budgets from a list of numbers of tokens, the last of which is the longest response.
+    """Return budgets from a list of numbers of tokens: the last number is the longest response, not a budget.
 
     Args:
         ctx: The state of the evaluation, to which errors are reported.
         value: The value of the list, for its span.
-        items: The numbers of tokens.
+        items: The numbers of tokens, at least two.
 
     Raises:
         NoValue: The budgets do not increase; the error was reported.

@@ -290,7 +290,12 @@ def _select_curves(
 def _lower_chart(low: Lowering, record: Record) -> Chart:
     """Build a chart with the arms, frontiers and budget schedules that it shows.
 
-    A budget schedule is a line of the chart (`rules`). The `y` of the chart is a measure or a built-in column.
+    Budget schedules are also lines of the chart; the representation has them as `rules`. The `y` of the chart
+    is a measure or a built-in column.
+
+    Args:
+        low: The state of lowering the study.
+        record: The declared chart.
     """
     lines = list_records(record, "lines")
     rules = [rule for rule in lines if isinstance(rule, values.WrittenBudgets)]

@@ -254,7 +254,14 @@ class Modules:
             )
 
     def _load_target(self, importer: ParsedFile, clause: tree.Import) -> ParsedFile | None:
-        """Return the file that an import names, parsed; None after an error, which is reported at the import."""
+        """Return the parsed file that an import names; None after an error, which is reported.
+
+        Errors are an unknown file, imports in a circle, too many files, and a file that cannot be read.
+
+        Args:
+            importer: The file with the import.
+            clause: The import.
+        """
         located = self._find_file(importer, clause)
         if located is None:
             return None

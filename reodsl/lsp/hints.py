@@ -128,12 +128,12 @@ def _hint_item(analysis: Analysis, item: tree.ModuleItem, first: int, last: int)
 
 
 def _list_given(record: Record, path: str, depth: int = 0) -> Iterator[tuple[tuple[int, int], Value]]:
-    """Yield the settings of a record that this file gives: ((line, column), value) for each setting.
+    """Yield ((line, column), value) for each setting of a record that is set in one file.
 
     Args:
         record: The record.
         path: The path of the file.
-        depth: The number of nested blocks around the record; deeper than 8 nothing is listed.
+        depth: The number of blocks around the record; blocks nested more than 8 deep are skipped.
     """
     for slot in record.fields.values():
         if isinstance(slot.value.data, NestedBlock) and depth < 8:

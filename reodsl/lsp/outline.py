@@ -330,7 +330,12 @@ def _list_locals(tokens: Sequence[Token], start: int) -> dict[str, LocalName]:
 
 
 def _head_length(tokens: Sequence[Token], start: int) -> int:
-    """Return the number of tokens of a declaration's head `kind name(params)`; 0 without parameters."""
+    """Return the number of tokens of a declaration's head `kind name(params)`; 0 without parameters.
+
+    Args:
+        tokens: The tokens of the text.
+        start: The index of the declaration's first token.
+    """
     if start + 2 >= len(tokens) or tokens[start + 2].type != "LPAR":
         return 0
     depth = 0

@@ -496,7 +496,8 @@ class Layout:
             op: The operator, `=` or `+=`.
             value: The value.
             indent: The indentation level.
-            key: The kind of line with which a single line is aligned at `op`; empty to align nothing.
+            key: The `TextLine.key` of the result if it is a single line: neighbours with this key are aligned
+                at their operators. Empty to align nothing.
         """
         lines = join_lines(
             [TextLine(indent, f"{head}{op} ")],
@@ -519,7 +520,8 @@ class Layout:
         Args:
             lines: The lines of the head.
             block: The block.
-            key: The kind of line with which a single line is aligned at the `{`.
+            key: The `TextLine.key` of the result if it is a single line: neighbours with this key are aligned
+                at their `{`.
         """
         split = len(lines[-1].text) + 1
         single = len(lines) == 1

@@ -236,8 +236,8 @@ def rules_complete(row: Row) -> set[str]:
 def settle(table: dict[int, Row], states: list[int], start: int) -> list[int]:
     """Return the parser's stack after reducing the value, name or parameters on its top.
 
-    The parser itself reduces only once it has seen a token that fits. Here a reduction is done as long as a
-    single rule applies, which describes what was read before a token that does not fit.
+    The parser reduces only when the next token fits. For a message about a token that does not fit, this
+    function reduces the stack as long as exactly one rule applies. The stack then says what was read.
 
     Args:
         table: The rows of the LALR parse table by state.
@@ -311,8 +311,8 @@ class Reader:
         """Parse all tokens.
 
         Returns:
-            What `Builder` makes of the start rule: (token of the docstring or None, items) for a module, else
-            an expression. None after too many errors, and for an expression with an error.
+            For a module the pair (token of the docstring or None, items), for an expression its tree. None
+            after too many errors, and for an expression with an error.
         """
         index, count = 0, len(self.tokens)
         while len(self.diagnostics) <= MAX_REPORTED:

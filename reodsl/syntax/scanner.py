@@ -174,7 +174,10 @@ def _read_number_token(token: Token, diagnostics: list[Diagnostic]) -> None:
 
 
 def _report_unclosed(token: Token, diagnostics: list[Diagnostic]) -> None:
-    """Report a text without closing quotes (E0133), and make it a text that ends with the line or the file."""
+    """Report a text without closing quotes (E0133), and turn its token into a text.
+
+    The text ends with the line, or in triple quotes with the file. It is marked as `mended`.
+    """
     triple = token.type == "OPEN_TEXT"
     span, quotes = token.span, '"""' if triple else '"'
     width = len(quotes)
