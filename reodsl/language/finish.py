@@ -146,7 +146,8 @@ def _fill_settings(
     """Return a record with its defaults filled in, and collect the required settings that it lacks.
 
     A block that the record lacks is added if it is required, if the method needs it, or if all its settings
-    have defaults. A required setting may be missing if a setting in its `unless` is given.
+    have defaults. A required setting does not count as missing if a setting in its `unless` is given, or if
+    its own value is wrong, which was reported. A study's `report` is returned as it is.
 
     Args:
         ctx: The state of the evaluation.

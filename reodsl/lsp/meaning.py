@@ -375,7 +375,10 @@ NOT_RENAMABLE = "only names that a spec declares can be renamed"
 def rename(
     analysis: Analysis, texts: Mapping[Path, str], line: int, column: int, new: str
 ) -> tuple[Occurrence, ...] | str:
-    """Return the uses that a new name must replace, or a message that says why the name cannot be changed.
+    """Return the uses of a name that a new name must replace, or a message that says why it cannot be renamed.
+
+    Names of the language, of settings and of the standard library cannot be renamed. The new name must be
+    valid, and must not be declared or imported in a file with a use.
 
     Args:
         analysis: The evaluated spec.

@@ -186,7 +186,7 @@ class _Mender:
         return 0
 
     def _insert_closers(self, count: int, before: Token | None, *, silent: bool = False) -> None:
-        """Insert closing brackets for the `count` innermost open brackets, and report E0131 for each.
+        """Insert closing brackets for the `count` innermost open brackets; report E0131 once for each line of them.
 
         Args:
             count: The number of brackets to close.

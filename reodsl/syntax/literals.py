@@ -65,7 +65,9 @@ def read_number(text: str) -> tuple[int | float, Suffix | None] | LiteralFault:
 
 
 def _explain_malformed(text: str, match: re.Match[str] | None) -> LiteralFault:
-    """Return the fault (E0136) of a text that begins like a number, with advice and the value that was probably meant.
+    """Return the fault (E0136) of a malformed number, with advice and the number that was probably meant.
+
+    The assumed number is 0 if it is not clear which number was meant.
 
     Args:
         text: The malformed number.
