@@ -39,10 +39,11 @@ MOST_JOINED = 24
 
 
 def final_answer(response: str) -> str:
-    r"""Return the content of the last `\boxed{…}` with balanced braces, stripped; "" if there is no box.
+    r"""Return the content of the last box of a response, without white space around it; "" if there is no box.
 
-    If the last box is empty or cut off, the box before it counts. Of nested boxes the innermost counts. A `\boxed` without
-    braces contains the number or letter after it. Consecutive boxes with a comma, `and` or `or` between them are one list.
+    A box is `\boxed{…}` or `\fbox{…}` with balanced braces; without braces it contains the number or letter after it.
+    If the last box is empty, has only dots, or is not closed, an earlier box counts. Of nested boxes the innermost
+    counts. Consecutive boxes with a comma, `and` or `or` between them are joined into one answer (`_join_boxes`).
     """
     text = response[-LONGEST_RESPONSE:]
     start = max(text.rfind("\\boxed"), text.rfind("\\fbox"))
@@ -61,7 +62,10 @@ def final_answer(response: str) -> str:
 def _join_boxes(text: str, start: int, answer: str) -> str:
     """Return the answer of the last box joined with the answers of the boxes directly before it.
 
-    Boxes of labelled parts become `(a) 12; (b) 7`, and other joined boxes become a list with commas.
+    Boxes are joined if only a comma, `and`, `or`, or the label of the next part, such as `(b)`, is between them. Boxes
+    of labelled parts become `(a) 12; (b) 7`. Other boxes become a list with commas, without repeated answers; if each
+    box follows a name and an equals sign, the names are kept. If the labels are no series, only the last answer is
+    returned.
 
     Args:
         text: The response.
@@ -107,7 +111,7 @@ def forced_answer(continuation: str) -> str:
 
 
 def _closing(text: str, position: int) -> int | None:
-    """Return the position of the first `}` after `position` that closes a group opened before; None if there is none."""
+    """Return the position of the `}` that closes the group in which `position` is; None if no brace closes the group."""
     depth = 0
     for token in _TOKEN.finditer(text, position):
         last = "" if token["bare"] else token[0][-1]
@@ -121,9 +125,10 @@ def _closing(text: str, position: int) -> int | None:
 
 
 def _last_balanced(text: str) -> str:
-    """Return the content of the box with balanced braces that starts last; "" if there is none.
+    """Return the content of the last complete box, by the position at which it starts; "" if there is none.
 
-    The single pass keeps a stack of open groups: the position of a box's content, or -1 for another brace.
+    Boxes that are not closed, or that are empty or have only dots, do not count. The text is read once, with a stack of
+    the open groups: the position of the content for a box, -1 for another brace.
     """
     stack: list[int] = []
     best = (-1, -1)

@@ -51,7 +51,7 @@ class CasQuery:
 
 @dataclass(frozen=True, slots=True)
 class PlanGroup:
-    """The conjunction of several plans if `every`, else their disjunction."""
+    """Several plans joined by "and" if `every` is true, else by "or"."""
 
     every: bool
     parts: tuple[Plan, ...]
@@ -71,7 +71,10 @@ def any_of(plans: Sequence[Plan]) -> Plan:
 
 
 def _join(every: bool, plans: Sequence[Plan]) -> Plan:
-    """Return the conjunction of plans if `every`, else the disjunction, without the plans that are already decided."""
+    """Return plans joined by "and" if `every` is true, else by "or", without the plans that are already decided.
+
+    The result is a verdict if the decided plans settle it, and the remaining plan itself if there is only one.
+    """
     if (not every) in plans:
         return not every
     undecided = tuple(plan for plan in plans if not isinstance(plan, bool))
@@ -79,7 +82,7 @@ def _join(every: bool, plans: Sequence[Plan]) -> Plan:
 
 
 def questions(plan: Plan) -> list[CasQuery]:
-    """Return the different queries to computer algebra in a plan."""
+    """Return the different queries to computer algebra in a plan; empty if the plan is a verdict."""
     if isinstance(plan, CasQuery):
         return [plan]
     if isinstance(plan, bool):
@@ -149,9 +152,10 @@ def never(pair: Pair, left: object | None, right: object | None) -> Plan | None:
 
 
 def same_residues(pair: Pair, left: Residue | None, right: Residue | None) -> Plan | None:
-    """Compare the names, remainders and moduli of two residues.
+    """Compare the names, remainders and moduli of two residues, such as `n = 4 mod 7`.
 
-    A residue without a name also equals a plain number that is its remainder.
+    Names are compared only if both have one. If only one text is a residue, and it has no name, its remainder is
+    compared with the other text.
 
     Args:
         pair: The reference and the answer.
@@ -196,7 +200,10 @@ def same_choices(pair: Pair, left: Choice | None, right: Choice | None) -> Plan 
 
 
 def same_words(pair: Pair, left: Words | None, right: Words | None) -> Plan | None:
-    """Compare words; a reference that is only yes or no agrees with an answer that begins with the same word.
+    """Compare words.
+
+    A reference that is only yes, no, true or false agrees with an answer that begins with a word of the same meaning.
+    The words of other references have to be the words of the answer (`same_phrase`).
 
     Args:
         pair: The reference and the answer.
@@ -229,7 +236,9 @@ def same_wrapped(pair: Pair, left: str | None, right: str | None) -> Plan | None
 
 
 def same_relations(pair: Pair, left: Sequence[str] | None, right: Sequence[str] | None) -> Plan | None:
-    """Return True for equal relations; decide nothing for others, since they may describe the same interval.
+    """Return True if both texts are equal relations.
+
+    Other relations are left to other forms, since they may describe the same interval.
 
     Args:
         pair: The reference and the answer.
@@ -264,8 +273,9 @@ _NUMBERED_POWER = re.compile(r"(?<=[A-Za-z)|}])\^(?:\{-?[0-9]\}|[0-9])")
 def same_equations(pair: Pair, left: list[str] | None, right: list[str] | None) -> Plan | None:
     """Compare equations, assignments (`x = 5`) and chains (`F = ma = 5`).
 
-    A value agrees with an assignment of this value. Assignments to different names agree if their values do, unless the
-    names say that they differ. Computer algebra compares equations.
+    A value agrees with an assignment of this value. Two assignments are compared by their values. They disagree if
+    their names are different single letters, are opposites, or differ only by a prime. Any other equation is compared
+    by computer algebra.
 
     Args:
         pair: The reference and the answer.
@@ -309,8 +319,9 @@ def same_equations(pair: Pair, left: list[str] | None, right: list[str] | None) 
 def same_groups(pair: Pair, left: Group | None, right: Group | None) -> Plan | None:
     """Compare tuples, intervals, sets, lists, matrices and ratios by their members.
 
-    A text without brackets is read as the other text's kind of group if possible. A number only agrees with a ratio, as its
-    quotient, or with a set or list of one member.
+    If only one text is a group, the other is read as a vector if possible (`read_as`). A text that is no group can
+    agree with a set or list of one member. A number can agree with a reference that is a ratio of two terms, as its
+    quotient.
 
     Args:
         pair: The reference and the answer.
@@ -344,7 +355,8 @@ def same_groups(pair: Pair, left: Group | None, right: Group | None) -> Plan | N
 def _same_members(pair: Pair, left: Group, right: Group) -> Plan:
     """Compare two groups by the rules of their kinds.
 
-    Ratios agree up to a common factor, matrices and tuples member by member, sets and lists in any order.
+    Ratios agree up to a common factor, matrices and tuples member by member, sets and lists in any order. A matrix of a
+    single row or column can agree with a tuple. Computer algebra compares a union with another kind, and long sets.
 
     Args:
         pair: The reference and the answer.
@@ -392,7 +404,9 @@ def _in_proportion(pair: Pair, left: Sequence[str], right: Sequence[str]) -> Pla
 
 
 def _in_any_order(pair: Pair, left: Sequence[str], right: Sequence[str]) -> Plan:
-    """Compare equally many members in any order: every member must agree with a member of the other text.
+    """Compare members in any order: every member of either text must agree with a member of the other text.
+
+    Texts with different numbers of members disagree.
 
     Args:
         pair: The reference and the answer.
@@ -418,9 +432,11 @@ _PREDICATE = re.compile(r"(?<![a-z])(?:is|are|has|have|divides?|not|even|odd|pri
 def same_expressions(pair: Pair) -> Plan:
     """Plan the comparison of two expressions by computer algebra, after the checks that need only their texts.
 
-    Units and words after an expression are removed and compared as such. Degrees become radians if the other text has pi.
-    A constant of integration may have another letter. An answer that is only a bound (`< 5`), or that differs in units,
-    percent or the case of letters, is wrong.
+    Units and words after an expression are removed and compared separately. Degrees become radians if the other text
+    has pi. A constant of integration, such as `+ C`, may have another letter. An answer is wrong if it is only a bound
+    (`< 5`), has another unit, has a percent sign that the reference lacks, or writes a letter in the other case.
+
+    The local `share` is the tolerance relative to the reference, which does not apply if the reference is an integer.
     """
     gold, answer = pair.gold, pair.answer
     left, right = pair.numbers
@@ -465,7 +481,9 @@ DECIMAL = re.compile(r"\.[0-9]")
 
 
 def ask(gold: str, answer: str, share: float) -> Plan:
-    """Return a query to computer algebra, or False if the texts differ in dots, ratios or the case of letters.
+    """Return a query to computer algebra, or False for texts that it would compare wrongly.
+
+    The result is False if a letter has another case, if only one text has dots, or if only the answer has a ratio.
 
     Args:
         gold: The reference.
@@ -482,7 +500,7 @@ def ask(gold: str, answer: str, share: float) -> Plan:
 
 
 def other_case(gold: str, answer: str) -> bool:
-    """Return whether an answer writes a letter of the reference in the other case.
+    """Return whether an answer writes a letter of the reference only in the other case, such as `a` for `A`.
 
     This is checked here because math-verify ignores case.
     """
@@ -493,9 +511,13 @@ def other_case(gold: str, answer: str) -> bool:
 
 
 def index_capitals(text: str, letters: str) -> str:
-    """Return `text` with an index at each capital letter that `letters` also has as a small letter.
+    """Return `text` with an index at each capital letter that also occurs as a small letter in `letters`.
 
-    math-verify ignores case, and would take `A` and `a` for the same variable: here `A` becomes `A_{0}`.
+    math-verify ignores case, and would take `A` and `a` for the same variable. So `A` becomes `A_{0}`.
+
+    Args:
+        text: The reference or the answer.
+        letters: The reference and the answer together.
     """
     others = COMMANDS.sub(" ", letters)
 

@@ -62,7 +62,12 @@ class Group:
 
 
 def _join(word: str, signs: str) -> str:
-    r"""Return a pattern of what joins two members: a word, also inside `\text{}` and after a comma, or one of `signs`."""
+    r"""Return a pattern for the separator between two members.
+
+    Args:
+        word: The word that separates them, such as `or`, also inside `\text{}` and after a comma or semicolon.
+        signs: A pattern of signs with the same meaning.
+    """
     return rf"[,;]? ?\\text\{{,? ?{word},? ?\}}|[,;]? {word} | ?{signs} ?"
 
 
@@ -99,7 +104,7 @@ def is_name(text: str) -> bool:
 
 
 def is_named(text: str) -> bool:
-    """Return whether the left side of an equation is a name, or an expression of names without numbers such as `m + n`."""
+    """Return whether the left side of an equation is a name, or an expression of names, such as `m + n`, without numbers."""
     if is_name(text):
         return True
     unindexed = _INDEX.sub("", TEXT.sub("t", text))
@@ -123,7 +128,8 @@ def read_near(text: str) -> list[str] | None:
 def read_equation(text: str) -> list[str] | None:
     r"""Return the sides of an equation or a chain (`F = ma = 5`), or the name and the set of `x \in S`.
 
-    None for another text, for several assignments (`x = 1, y = 2`), and for equations that describe an interval.
+    The result is None for another text, for several assignments (`x = 1, y = 2`), which are a list, and for equations
+    with inequalities that describe an interval.
     """
     if "=" not in text and r"\in" not in text:
         return None
@@ -141,8 +147,8 @@ def read_equation(text: str) -> list[str] | None:
 def equation_parts(sides: Sequence[str]) -> Sequence[str]:
     """Return the sides of a reference's equation that have to be readable, for `expressions`.
 
-    It is the value of an assignment, else all sides. A list of "", which cannot be read, is returned if a side is words or
-    if there are too many sides.
+    For an assignment of a value, it is the value; for another equation, all sides. If an equation has a side of words,
+    or too many sides, the result is `[""]`, a text that counts as unreadable.
     """
     if is_name(sides[0]) or names_number(sides):
         return sides[-1:]
@@ -150,7 +156,7 @@ def equation_parts(sides: Sequence[str]) -> Sequence[str]:
 
 
 def names_number(sides: Sequence[str]) -> bool:
-    """Return whether an equation gives names the value of a number other than 0 or a ratio.
+    """Return whether an equation has names on its left side, and a number other than 0 or a ratio on its right.
 
     Examples: `a + b = 12`, `a : b = 2 : 3`.
     """
@@ -161,14 +167,16 @@ def names_number(sides: Sequence[str]) -> bool:
 
 
 def one_by_one(sides: Sequence[str] | None, other: str) -> str | None:
-    """Return the list `x = 1, y = 1` for the equation `x = y = 1` if the other text is a list.
+    """Return a chain of equations with a single value as a list: `x = 1, y = 1` for `x = y = 1`.
+
+    The list is compared with the other text member by member.
 
     Args:
         sides: The sides of an equation, or None.
         other: The text that the equation is compared with.
 
     Returns:
-        None if the sides are no such equation, or if the other text is no list.
+        The list; None if the sides are no chain of names with a value at the end, or if the other text is no list.
     """
     if sides is None or len(sides) < 3 or not all(map(is_name, sides[:-1])) or not _listed(other):
         return None
@@ -228,7 +236,10 @@ _PART = re.compile(
 
 
 def read_group(text: str) -> Group | None:
-    """Return the group that a text is, trying the kinds from the most to the least specific; None for another text."""
+    """Return the group that a text is; None for another text.
+
+    The kinds are tried from the most specific, lists of solutions, to the least, ratios. Members are not read here.
+    """
     readers = (_read_solutions, _read_transposed, _read_matrix, _read_set, _read_inequalities)
     group = next(filter(None, (read(text) for read in readers)), None)
     if group is not None:
@@ -249,7 +260,10 @@ def read_group(text: str) -> Group | None:
 
 
 def _read_solutions(text: str) -> Group | None:
-    """Return the list of tuples for `x = 1, y = 2 or x = 2, y = 1`, in which all solutions have the same names."""
+    """Return the list of tuples `(1, 2), (2, 1)` for the solutions `x = 1, y = 2 or x = 2, y = 1`; None for another text.
+
+    There are at least two solutions of at least two names, and all have the same names in the same order.
+    """
     if "=" not in text:
         return None
     cases = [
@@ -273,9 +287,10 @@ _TRANSPOSE = re.compile(
 
 
 def _read_matrix(text: str) -> Group | None:
-    """Return the matrix of a LaTeX environment, also with a factor before it, or of lists like `[[1, 2], [3, 4]]`.
+    """Return the matrix of a LaTeX environment, or of lists such as `[[1, 2], [3, 4]]`.
 
-    None for another text and for a determinant.
+    Each cell is multiplied by a factor before the matrix. The result is None for another text, and for a determinant,
+    which has vertical bars.
     """
     if _NESTED.fullmatch(text):
         return _rows([split_top(row[1:-1], _COMMA) for row in split_top(text[1:-1], _COMMA)])
@@ -343,9 +358,9 @@ def _pieces(text: str, marks: re.Pattern[str]) -> list[str]:
 
 
 def read_relation(text: str) -> tuple[str, ...] | None:
-    r"""Return a relation in a normal form, so that equal relations are equal tuples; None for another text.
+    r"""Return a relation or an intersection in a normal form, a tuple of texts; None for another text.
 
-    `b > a` gives `("a", "<", "b")`, and `B \cap A` gives `("A", "B")`.
+    Equal relations have equal tuples: `b > a` and `a < b` give `("a", "<", "b")`, and `B \cap A` gives `("A", "B")`.
     """
     if _CAP.search(text):
         return tuple(sorted(split_top(text, _CAP)))
@@ -359,7 +374,9 @@ def read_relation(text: str) -> tuple[str, ...] | None:
 def _read_inequalities(text: str) -> Group | None:
     r"""Return the interval or the union of intervals that inequalities describe; None for another text.
 
-    Examples: `x < 2 or x > 3`, `x > 2 and x < 3`, `x \ne 2`, `|x - 1| < 2`, `1 < x \le 3`.
+    Examples: `x < 2 or x > 3`, `x > 2 and x < 3`, `x \ne 2`, `|x - 1| < 2`, `1 < x \le 3`. Inequalities that are joined
+        by
+    `or` or `and` must have the same variable. Two joined by `and` must be a lower and an upper bound.
     """
     has_order = _ORDER.search(text) is not None
     if not has_order and r"\ne" not in text:
@@ -384,7 +401,12 @@ def _read_inequalities(text: str) -> Group | None:
 
 
 def _point(text: str, joined: str) -> Group | None:
-    """Return the set of the value of `x = a`, if `or` joins it with inequalities; else None."""
+    """Return the set with the value of an equation `x = a` among inequalities that `or` joins; else None.
+
+    Args:
+        text: The equation.
+        joined: `or` or `and`, the word between the inequalities.
+    """
     assigned = _assignment(text) if joined == "or" else None
     return None if assigned is None else Group("set", assigned[1:])
 
@@ -458,7 +480,7 @@ _COLUMN = re.compile(r"\\binom\{([^{}]*)\}\{([^{}]*)\}")
 
 
 def read_as(text: str, other: Group) -> Group | None:
-    r"""Return a text as a vector if the text that it is compared with is a vector; else None.
+    r"""Return a text as a vector, if the text that it is compared with is a vector or a list of tuples; else None.
 
     Args:
         text: A point `A(2, 5)`, a sum `2i + 5j` of unit vectors, or `\binom{2}{5}` as a column.
@@ -490,7 +512,10 @@ _PART_LABEL = re.compile(
 
 
 def labelled(text: str) -> list[str]:
-    """Return the answers of `(a) 12; (b) 7` in the order of their labels; an empty list for another text."""
+    """Return the answers of `(a) 12; (b) 7` in the order of their labels; an empty list for another text.
+
+    The labels have to be the beginning of a series, such as a, b, c, in any order, and each needs an answer.
+    """
     labels = list(_PART_LABEL.finditer(text))
     names = [label[1] for label in labels]
     if len(labels) < 2 or labels[0].start() > 0:
@@ -508,10 +533,12 @@ _LETTER = re.compile(r"\\(?:text|mathrm)\{[^{}]*\}|\\[A-Za-z]+|([A-Za-z])")
 
 
 def with_one_integer(gold: str, answer: str) -> list[tuple[str, str]]:
-    r"""Return pairs (reference, answer) to compare, of which one has to agree, for formulas with any integer.
+    r"""Return pairs (reference, answer) of texts to compare, of which one pair has to agree.
 
-    In `k\pi, k \in \mathbb{Z}` the parameter `k` is any integer. The answer may have another letter, or count from another
-    number or downwards: its parameter n becomes k, k + 1, k - 1 and -k of the reference. Other texts are the only pair.
+    There are several pairs if the reference is a formula with a parameter that is any integer, such as `k` in
+    `k\pi, k \in \mathbb{Z}`. The answer's parameter may have another letter, count from another number, or count down.
+    So it is replaced by k, k + 1, k - 1 and -k, in a pair each; if it is an exponent or an index, only by k. For other
+    references, and if it is not clear which letter is the answer's parameter, the result is a single pair.
     """
     gold_match, answer_match = _ANY_INTEGER.fullmatch(gold), _ANY_INTEGER.fullmatch(answer)
     formula, other = answer_match.groups() if answer_match is not None else (answer, "")

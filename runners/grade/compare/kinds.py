@@ -46,6 +46,9 @@ class KindReader:
 def same_kind(gold: str, answer: str) -> bool | None:
     """Compare an answer with a reference that is a date, a time, a version or another kind of `READERS`.
 
+    The answer is read as a value of the reference's kind. The two agree if they have a value in common, and no
+    different details, such as a weekday. A numeric date disagrees with a reference of no kind.
+
     Returns:
         True if they agree, False if they differ, None to leave the decision to other rules.
     """
@@ -65,7 +68,11 @@ def same_kind(gold: str, answer: str) -> bool | None:
 
 @lru_cache(maxsize=1024)
 def read_kind(text: str) -> Reading | None:
-    """Return the reading of a reference in the spelling of `plain`; None for a number, a formula or a sentence."""
+    """Return the reading of a reference, in the spelling of `plain`, by the first reader that reads it.
+
+    The result is None if no reader does, as for a formula or a sentence. Readers that are for answers only are not
+    tried.
+    """
     flat = _flatten(text) if len(text) <= LONGEST_READ else "\\"
     if "\\" in flat:
         return None
@@ -106,7 +113,7 @@ _YEAR = r"(?:,? (?:of )?(?P<year>[0-9]{4}))"
 
 
 def _date(year: int | None, month: int, day: int) -> frozenset[Hashable]:
-    """Return the set with the value of a date, or the empty set if the calendar has no such month or day."""
+    """Return the set with the value (year, month, day) of a date; empty if the month is above 12 or the day above 31."""
     return frozenset({(year, month, day)} if 1 <= month <= 12 and 1 <= day <= 31 else ())
 
 
@@ -121,7 +128,11 @@ def _read_month(kind: str, match: re.Match[str]) -> Reading:
 
 
 def _read_year_last(kind: str, match: re.Match[str]) -> Reading | None:
-    """Read `12/25/2020` with the month first, or the day first if the first number is above 12 or periods separate both."""
+    """Read `12/25/2020`, with the month first unless the text says otherwise.
+
+    The day comes first if the first number is above 12, or if periods separate the numbers and the second can be a
+    month. A year of two digits is from 1970 to 2069; None if such a text is no date.
+    """
     first, second = int(match[1]), int(match[3])
     if first > 12 or (match[2] == "." and second <= 12):
         first, second = second, first
@@ -159,10 +170,13 @@ _CLOCK = re.compile(
 
 
 def _read_time(kind: str, match: re.Match[str]) -> Reading | None:
-    """Read a time of the day as all times that it may mean.
+    """Read a time of the day as all times that it may mean; None if it is no time, such as a number alone.
 
-    The first item of a value says how the time may be written: `day` (24 hours), `half` (12 hours), `hour`, or `written`. A
-    reference like `9:19`, whose numbers have no common factor, may also be a ratio, so its reading is not closed.
+    A value is (form, hour, minute, second). The forms keep apart which texts may agree: `written` for equal digits,
+    `day` for a time of 24 hours, `half` for a time of 12 hours, and `hour` for an answer that is only an hour. For
+    example, `9:19` may be in the morning or in the evening, and `9:19 pm` is only 21:19.
+
+    A text such as `9:19`, whose numbers have no common factor, may also be a ratio, so its reading is not closed.
     """
     hour, minute, second = (int(match[name] or 0) for name in ("hour", "minute", "second"))
     half = (match["half"] or match["phase"] or "").lower()
@@ -200,14 +214,17 @@ def _read_midday(kind: str, match: re.Match[str]) -> Reading:
 
 
 def _read_text(kind: str, match: re.Match[str]) -> Reading:
-    """Read an address, a code or a string of digits literally, without case and a slash at the end."""
+    """Read an address, a code or a string of digits literally: the last group of the match, or the full match.
+
+    Case and a slash at the end do not count. The reading of a code is not closed, since a code may also be a formula.
+    """
     return Reading(
         kind, frozenset({match[match.lastindex or 0].casefold().rstrip("/")}), closed=kind != "code"
     )
 
 
 def _read_version(kind: str, match: re.Match[str]) -> Reading | None:
-    """Read a version such as `2.10.3` or an IP address; None for a number with periods between thousands."""
+    """Read a version such as `2.10.3` or an IP address; None for a number with periods between thousands (`1.234.567`)."""
     groups = match[1].split(".")
     is_address = len(groups) == 4 and all(group.isdigit() and int(group) < 256 for group in groups)
     if not is_address and _THOUSANDS.fullmatch(match[1]):
@@ -241,7 +258,7 @@ def roman_value(numeral: str) -> int:
 
 
 def _read_numeral(kind: str, match: re.Match[str]) -> Reading | None:
-    """Read a Roman numeral of two letters or more; None for `CD` and other words of the letters C and D."""
+    """Read a Roman numeral of two letters or more; None for other texts, and for texts of only C and D, such as `CD`."""
     if not match["roman"] or len(match["roman"]) < 2 or not set(match["roman"]) - set("CD"):
         return None
     return Reading(kind, frozenset({roman_value(match["roman"])}))
@@ -269,7 +286,10 @@ def _read_labelled(kind: str, match: re.Match[str]) -> Reading:
 
 
 def _read_statements(kind: str, match: re.Match[str]) -> Reading | None:
-    """Read a selection of numbered statements, such as `I and III` or `II only`, as a set of numerals."""
+    """Read a selection of numbered statements, such as `I and III` or `II only`, as a set of Roman numerals.
+
+    The result is None for a single numeral without "only".
+    """
     numerals = frozenset(re.findall(r"[IVX]+", match[1]))
     return Reading(kind, frozenset({numerals}), closed=False) if len(numerals) > 1 or match[2] else None
 
@@ -337,17 +357,21 @@ _SHORT_WORDS = frozenset({
 
 
 def _is_word(letters: str) -> bool:
-    """Return whether small letters look like an English word and not like a product of variables such as `abc`."""
+    """Return whether small letters look like an English word rather than a product of variables such as `abc`.
+
+    Two letters have to be in `_SHORT_WORDS`. Other letters have to contain an `o` or be speakable (`_SPEAKABLE`).
+    """
     if len(letters) == 2:
         return letters in _SHORT_WORDS
     return "o" in letters or _SPEAKABLE.fullmatch(letters) is not None
 
 
 def _read_word(kind: str, match: re.Match[str]) -> Reading | None:
-    """Read two or three letters, or four and more capitals, as a word.
+    """Read two or three letters, or at least four capitals, as a word.
 
-    None for letters that may be a product of variables, such as `abc` and `Fd`, or a symbol, such as `Co`. Capitals such as
-    `USA` are always a word.
+    Capitals such as `USA` are always a word. Small letters, and two letters of different case, are a word only if they
+    look like one (`_is_word`). Otherwise they may be a product of variables (`abc`, `Fd`), and the result is None.
+    Words that look like English agree in any case.
     """
     text = match[0]
     if (text.islower() or (len(text) == 2 and not text.isupper())) and not _is_word(text.lower()):

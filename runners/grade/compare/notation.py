@@ -156,11 +156,12 @@ r"""Commands with which a text shows something else than it says: to a reader `4
 
 
 def plain(text: str) -> str:
-    r"""Return a text in the one spelling that all comparisons expect, in time linear in its length.
+    r"""Return a text in the normal spelling that all comparisons expect, in time linear in its length.
 
-    Commands of layout and fonts are removed, every sign has a single spelling, and arguments have braces: `\left( \dfrac12
-    , 3 \right)` becomes `( \frac{1}{2} , 3 )`. Words stay inside `\text{…}`, and phrases such as "the answer is" before
-    the answer are removed.
+    Commands of layout and fonts are removed, every sign gets a single spelling, and arguments get braces: `\left(
+    \dfrac12 , 3 \right)` becomes `( \frac{1}{2} , 3 )`. Phrases such as "the answer is" before the answer are removed,
+    as are marks and braces around it. Words inside `\text{…}` stay there. Texts such as `seven` or `no solution` become
+    their value.
     """
     if "{,}" in text:
         text = _DECIMAL_COMMA.sub(lambda number: f"{number[1] or 0}.", text)
@@ -224,7 +225,10 @@ def in_line(text: str) -> str:
 
 
 def spelt(text: str) -> str:
-    """Return a text with one spelling of each Unicode sign and digit, without Markdown's emphasis and paired `$`."""
+    """Return a text with a single spelling of each Unicode sign and digit.
+
+    Markdown's emphasis is removed, and dollar signs if their number is even.
+    """
     text = _PI.sub(r"\\pi ", _ROOT.sub(r"\\sqrt{\1\2}", text))
     if not text.isascii():
         text = _SUPERSCRIPT_RUN.sub(lambda run: f"^{{{run[0].translate(_SUPERSCRIPTS)}}}", text)
@@ -250,7 +254,10 @@ def tidy(text: str) -> str:
 
 
 def _without_emphasis(text: str) -> str:
-    """Return a text without spaces, stars, underscores and a pair of quotes around the full text."""
+    """Return a text without spaces, stars and underscores at its ends, and without a pair of quotes around the full text.
+
+    Stars at the end stay if they follow `^`.
+    """
     text = text.lstrip("*_ \t\r\n").rstrip(" \t\r\n")
     stripped = text.rstrip("*_ \t\r\n")
     # The star of `z^*` is mathematics.
@@ -271,9 +278,9 @@ def unwrapped(text: str) -> str:
 
 
 def closing(text: str, start: int) -> int | None:
-    """Return the position of the bracket that closes the bracket at `start`, or None.
+    """Return the position of the bracket that closes the bracket at `start`; None if no bracket closes it.
 
-    The kinds of brackets may differ, as in the half-open interval `[0, 1)`.
+    The two may be of different kinds, as in the half-open interval `[0, 1)`.
     """
     depth = 0
     for mark in _BRACKET.finditer(text, start):
@@ -295,9 +302,14 @@ def balanced(text: str, brackets: re.Pattern[str] = _BRACKET) -> bool:
 
 
 def split_top(text: str, marks: re.Pattern[str]) -> list[str]:
-    """Split a text at the matches of `marks` outside brackets, and return the stripped pieces.
+    """Divide a text at the matches of `marks` that are outside brackets, and return the pieces without spaces around them.
 
-    One pass follows the next mark and the next bracket, so the time is linear in the text.
+    A text without such a match is its only piece. Marks and brackets are visited in one pass, from left to right, so
+    the time is linear in the length of the text.
+
+    Args:
+        text: The text.
+        marks: The pattern of the separators, such as a comma.
     """
     pieces, depth, position, start = list[str](), 0, 0, 0
     mark, bracket = marks.search(text), _BRACKET.search(text)

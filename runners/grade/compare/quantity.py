@@ -137,7 +137,8 @@ _QUOTIENT = re.compile(r"\\frac\{([^{}]*+)\}\{([^{}]*+)\}")
 def unit_of(text: str) -> Unit | None:
     r"""Return the unit that a text names, such as `\text{ km/h}`, `cm^2` or `\mathrm{erg s^{-1}}`; None for other texts.
 
-    The units of a product or quotient are combined: the powers of base quantities are added, and the sizes multiplied.
+    A product or quotient of units is combined into one unit: powers of base quantities are added, and sizes are
+    multiplied. After `/` or `per`, all units that follow are divided by (the local `sign`).
     """
     if len(text) > MOST_CHARACTERS:
         return None
@@ -247,15 +248,22 @@ class MeasuredQuantity:
     def allowance(self, tolerance: Fraction, exact: bool) -> Fraction:
         """Return the largest accepted distance of an answer from this reference.
 
+        An exact answer, such as 1/3, may also differ by half a unit of the reference's last digit, if the tolerance is
+        not 0.
+
         Args:
             tolerance: The accepted distance relative to this number.
-            exact: True if the answer is exact, which also allows half a step of this number's last digit.
+            exact: True if the answer is exact.
         """
         return max(tolerance * abs(self.value), self.step / 2 if exact and tolerance else Fraction(0))
 
 
 def quantity(text: str, *, reference: bool = False) -> MeasuredQuantity | None:
     """Return the number, with its unit, that a text in the spelling of `notation.plain` is; None for another text.
+
+    Special forms are tried first: numbers with a prefix for their base, angles with minutes, sums of units, digits in a
+    base above 10, and a power of ten alone. Otherwise the text is a number (`_NUMBER`), with optional dots, power of
+    ten, word for a scale ("million"), and suffix (`_add_suffix`).
 
     Args:
         text: Digits with a sign, decimals, a fraction, a power of ten, a percent sign, a currency or a unit; also several
@@ -402,9 +410,12 @@ def _quantity_in_words(text: str, reference: bool) -> MeasuredQuantity | None:
 def same_quantity(reference: MeasuredQuantity, answer: MeasuredQuantity, tolerance: Fraction) -> bool:
     """Return whether an answer's number agrees with a reference's number.
 
-    Units are converted if both have one, and must have the same dimension. Numbers in another base than 10 must have the
-    same digits. A percentage and its fraction agree. A rounded number may differ by the tolerance, unless the reference is
-    an integer.
+    If both have a unit, the units must have the same dimension, and the answer is converted. If the reference names a
+    base, the digits must be the same, and the answer may leave the base out. For a reference of 50%, both 50 and 0.5
+    are right; for a reference of 0.5, 50% is right.
+
+    If only the answer names a base, the base must be 10. The numbers must be equal if the reference is an integer
+    without a percent sign, or if neither number is rounded. Otherwise they may differ by the reference's `allowance`.
 
     Args:
         reference: The number of the reference.
@@ -447,7 +458,8 @@ def same_quantity(reference: MeasuredQuantity, answer: MeasuredQuantity, toleran
 def _sum_units(terms: Sequence[MeasuredQuantity | None]) -> MeasuredQuantity | None:
     """Return the sum of numbers such as 1 hour and 30 minutes, in the unit of the first.
 
-    None if a number has no unit, two have the same unit, or the units differ in dimension.
+    The result is None if a term is no number or has no unit, if two terms have the same unit, or if the units have
+    different dimensions.
     """
     units = [term.unit for term in terms if term is not None and term.unit is not None]
     if len(units) < len(terms) or len({unit.dimension for unit in units}) > 1 or len(set(units)) < len(units):
@@ -472,10 +484,10 @@ def _spell_out_minutes(texts: Sequence[str]) -> list[str]:
 
 
 def _parse_digits(number: re.Match[str]) -> tuple[Fraction, str] | None:
-    """Return the absolute value of a match of `_NUMBER`, and the digits before the decimal point as written.
+    """Return the value of a match of `_NUMBER` without its sign, and its digits before the decimal point.
 
-    The digits are "" for fractions and repeating decimals. None if a denominator is 0, or a mixed number's fraction is not
-    below 1.
+    The digits are without separators, and "" for fractions, repeating decimals, and decimals such as `.5`. The result
+    is None if a denominator is 0, or if the fraction of a mixed number is not from 0 to below 1.
     """
     if number["over"] is not None:
         before, fixed, over = number["before"] or "0", number["once"] or "", number["over"]
@@ -505,7 +517,7 @@ def _add_suffix(number: MeasuredQuantity, suffix: str, reference: bool) -> Measu
         reference: True for a reference, in which letters directly after a number are variables.
 
     Returns:
-        None if the text and the suffix together are not a number, such as `3 or 4` and `2x`.
+        The number with its new meaning. None if number and suffix together are no number, such as `3 or 4` and `2x`.
     """
     has_gap = suffix[:1] == " "
     suffix = suffix.strip(" ")
@@ -549,7 +561,10 @@ def _add_suffix(number: MeasuredQuantity, suffix: str, reference: bool) -> Measu
 
 
 def _first_unit(words: str) -> Unit | None:
-    """Return the unit that the words after a number begin with, skipping words such as "total"; None for other words."""
+    """Return the unit that is the first of the words after a number, skipping words such as "total"; None if it is no unit.
+
+    A unit of one or two letters does not count.
+    """
     first = next((word for word in words.split(" ") if word.lower() not in _FILLERS), "")
     return unit_of(first) if len(first) > 2 else None
 
@@ -589,8 +604,8 @@ _SEVERAL = re.compile(
 def several(text: str) -> bool:
     """Return whether a text is several numbers with only spaces or brackets between them, such as `3 (4)`.
 
-    Such a text is no answer, because it may be a sum, a product, a list or a mixed number; math-verify adds the numbers or
-    reads only the first.
+    Such a text is no answer, because it may be a sum, a product, a list or a mixed number. math-verify would add the
+    numbers or read only the first. A text that `quantity` reads as a single number, such as `1 000`, does not count.
     """
     return _SEVERAL.fullmatch(text) is not None and quantity(text) is None
 
@@ -603,7 +618,9 @@ _BARE_UNIT = re.compile(
 
 
 def without_unit(text: str) -> tuple[str, Unit | None, str]:
-    """Split an expression from the unit or words after it.
+    """Separate an expression from the unit or words at its end.
+
+    Words that are no unit are removed only if they are in `text`, after a space inside it.
 
     Returns:
         The expression, the unit (None if it is unknown), and the text that was removed ("" if there is none).
@@ -657,7 +674,10 @@ _BETWEEN = re.compile(r"[ -]+")
 
 
 def number_in_words(text: str) -> tuple[Fraction, str] | None:
-    """Return the number in words at the start of a text, and the words after it; None if the text starts otherwise."""
+    """Return the number in words at the start of a text, and the words after it.
+
+    The result is None if the text does not start with a number, or if the number has more than `MOST_WORDS` words.
+    """
     words = _BETWEEN.split(text.strip())
     count = next((index for index, word in enumerate(words) if word.lower() not in _ALL), len(words))
     if count > MOST_WORDS:
@@ -685,6 +705,8 @@ def _value_of_words(words: list[str]) -> Fraction | None:
 def _fraction_in_words(words: list[str], denominator: int) -> Fraction | None:
     """Return the value of `two thirds` or `two and a half`; None for an ordinal such as `third` alone.
 
+    The word `half` alone is 1/2.
+
     Args:
         words: The words, of which the last names the denominator.
         denominator: The denominator, such as 3 for `thirds`.
@@ -708,7 +730,8 @@ def _fraction_in_words(words: list[str], denominator: int) -> Fraction | None:
 def _cardinal(words: list[str]) -> Fraction | None:
     """Return the integer that words such as `three`, `hundred`, `and`, `forty`, `two` are; None for another order of words.
 
-    `group` is the number below 1000 so far, and `total` the sum of the groups with their powers of 1000.
+    The local `group` is the number below 1000 that is being read, `total` is the sum of the groups before it, each
+    times its power of 1000, `last` is the power of the group before, and `before` is the word before.
     """
     total = group = 0
     last = 10**15

@@ -79,7 +79,10 @@ def read_choice(text: str) -> Choice | None:
 
 
 def read_words(text: str) -> Words | None:
-    """Return the words of a text, and its opinion (yes or no); None for a text with neither."""
+    """Return the words of a text, and whether it begins with yes or no (true or false).
+
+    The result is None for a text that is not only words and does not begin with one of these four.
+    """
     words, opinion = words_in(text), _OPINION.match(TEXT.sub(r"\1", text))
     if words is None and opinion is None:
         return None
@@ -90,7 +93,10 @@ def read_words(text: str) -> Words | None:
 
 @lru_cache(maxsize=1024)
 def words_in(text: str) -> str | None:
-    r"""Return a text's words without `\text{}`; None if the text has mathematics, or is a number with a unit."""
+    r"""Return the words of a text that is only words, without `\text{}`.
+
+    The result is None for a text with mathematics, and for a number with a unit.
+    """
     if _ALL_TEXT.fullmatch(text):
         words = TEXT.sub(r"\1", text).strip()
         return None if words[:1].isdigit() and quantity(words) is not None else words
@@ -98,7 +104,7 @@ def words_in(text: str) -> str | None:
 
 
 def is_spoken(text: str) -> bool:
-    """Return whether a text has a word of two letters or more, other than "and" and "or"."""
+    """Return whether a text has a real word: one of two letters or more, other than "and" and "or"."""
     words = [word for word in _PLAIN_WORD.findall(text) if not word.isdigit()]
     return any(len(word) > 1 and word.lower() not in ("and", "or") for word in words)
 
@@ -122,9 +128,11 @@ def fold(words: str) -> list[str]:
 
 
 def same_phrase(gold: str, answer: str) -> bool:
-    """Return whether an answer has the words of a reference.
+    """Return whether an answer consists of the words of a reference, apart from case and punctuation.
 
-    The answer may go on with a verb (`Bob has the most`) without a negation, or with a noun such as "triangle".
+    The answer may continue with a verb of `_VERBS` and other words (`Bob has the most`), if none of them is in
+    `_NEGATIONS`. It may also continue with a single noun of `_CLASSES`, such as "triangle". The result for an empty
+    reference is False.
     """
     expected, actual = fold(gold), fold(answer)
     rest = actual[len(expected) :]
@@ -401,10 +409,12 @@ _BELOW_ZERO = re.compile(r"below (?:zero|freezing)", re.IGNORECASE)
 
 
 def opposed(gold: str, answer: str) -> bool:
-    """Return whether an answer contradicts a reference.
+    """Return whether an answer contradicts a reference by its words.
 
-    It does if both have words of the same group of opposites but of different sides (`older`, `younger`), or if both have
-    digits and only the answer has a negation.
+    A group of `OPPOSITES` has two or more sides, such as `older` and `younger`. The texts contradict each other if both
+    have words of the same group, but no side in common. Words of the compass, in the first group, must be on all the
+    same sides, and in the same order in `30 degrees north of east`. If both texts have digits, they also contradict
+    each other if only the answer has a negation.
     """
     if _ANY_WORD.search(gold) is None or _ANY_WORD.search(answer) is None:
         return False
@@ -424,7 +434,7 @@ def opposed(gold: str, answer: str) -> bool:
 
 
 def spell_sides(text: str) -> str:
-    r"""Return the text with a word for each direction that it has as a letter or a phrase.
+    r"""Return a text in which letters and phrases for a direction are replaced by a word of `OPPOSITES`.
 
     `51^\circ N` gets "north", `from now` becomes "hence", and `at most` becomes "fewer".
     """
@@ -436,10 +446,11 @@ def spell_sides(text: str) -> str:
 
 
 def without_sides(text: str) -> Iterator[str]:
-    """Yield the texts that a text with a direction may be compared as.
+    """Yield the texts, one or two, that are compared instead of a text with a direction ("side").
 
-    A number loses its direction, and also changes its sign if the direction can mean a sign: `a loss of 3` gives 3 and -3,
-    and `3 below zero` only -3. A text without digits is yielded with its direction as `spell_sides` spells it.
+    A number is yielded without its direction. If the direction can mean a sign, the negative number is yielded too:
+    `a loss of 3` gives 3 and -3. If the direction always means a sign, only the negative number is: `3 below zero`
+    gives -3. A text without digits keeps its direction, in the spelling of `spell_sides`.
     """
     if _ANY_WORD.search(text) is None:
         yield text
@@ -464,7 +475,11 @@ def _has_digits(text: str) -> bool:
 
 
 def _sides(text: str) -> dict[int, set[int]]:
-    """Return for each group of opposites that has words of a text, the sides of these words."""
+    """Return the sides of a text's words in groups of opposites.
+
+    Returns:
+        For each group that has a word of the text, the index of the group in `OPPOSITES`, and the indices of the sides.
+    """
     sides: dict[int, set[int]] = {}
     for word in _WORD.findall(text):
         name = word.lstrip("\\")
