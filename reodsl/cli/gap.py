@@ -518,13 +518,21 @@ def _format_reg(row: RegRow, is_baseline: bool) -> str:
 
 
 def _format_interval(ci: Interval, digits: int) -> str:
-    """Return an estimate with its 95% confidence interval as text, `1.2 [0.9, 1.4]`, or alone without an interval."""
+    """Return an estimate with its 95% confidence interval as text, `1.2 [0.9, 1.4]`, or the estimate alone if it has none.
+
+    Args:
+        ci: The estimate with its interval.
+        digits: Number of decimals.
+    """
     bounds = "" if ci.low is None or ci.high is None else f" [{ci.low:.{digits}f}, {ci.high:.{digits}f}]"
     return f"{ci.value:.{digits}f}{bounds}"
 
 
 def _describe_scores(row: ResponseScores) -> dict[str, Any]:
-    """Return the scores of a model on a benchmark as JSON data, each score with its 95% interval."""
+    """Return the scores of a model on a benchmark as JSON data.
+
+    Each score is None if it was not computed, or has `value` and the bounds `low` and `high` of its 95% interval.
+    """
 
     def interval_json(ci: Interval | None) -> dict[str, float | None] | None:
         return None if ci is None else {"value": ci.value, "low": ci.low, "high": ci.high}

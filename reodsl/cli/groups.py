@@ -79,7 +79,7 @@ class _Verdicts(dict[int, bool]):
     """
 
     def __init__(self, verdicts: Mapping[int, bool], missing: set[int]) -> None:
-        """Take the verdicts of a response by cut in tokens, and the set that collects missing cuts."""
+        """Copy the verdicts of a response, by cut in tokens; `missing` is the set that collects cuts without a verdict."""
         super().__init__(verdicts)
         self.missing = missing
 
@@ -218,9 +218,9 @@ def list_splits(reward: Reward, sample: SampledGroup) -> list[tuple[int, ...]]:
 
 
 def check_inputs(reward: Reward, sample: SampledGroup) -> None:
-    """Check that the group has every number and verdict that the reward reads.
+    """Check that a group of responses has every number, split and verdict that the reward reads.
 
-    Cuts without a verdict are known only after the reward was tried on the group.
+    Missing verdicts at cuts are known only after the reward was tried on the group (`sample.missing`).
 
     Raises:
         Problem: E0123 with everything that is missing, and the options that give it.

@@ -177,7 +177,11 @@ def main(arguments: list[str]) -> int:
 
 
 def entry() -> None:
-    """Run the command of `sys.argv`, and end the process with the command's exit code, or with 143 after SIGTERM."""
+    """Run the command of `sys.argv`, and end the process with the command's exit code, or with 143 after SIGTERM.
+
+    Short commands (`_SHORT`) run without garbage collection. Commands that run code of users (`_LONG`) are killed if they
+    do not end some seconds after a signal.
+    """
     stopped: list[int] = []
     _open_streams()
     # Keeps child processes, too, from importing modules of the working folder.

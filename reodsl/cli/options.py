@@ -75,14 +75,14 @@ target_option = click.option(
 
 
 def spec_options(command: Command) -> Command:
-    """Add the options of every command that plans a spec: --set, --amend, --target and --store."""
+    """Return a command with the options of every command that plans a spec: --set, --amend, --target and --store."""
     for option in (store_option, target_option, amend_option, set_option):
         command = option(command)
     return command
 
 
 def trust_options(command: Command) -> Command:
-    """Add the options of every command that runs tasks: --without-sandbox and --allow-python, in this order."""
+    """Return a command with the options of every command that runs tasks: --without-sandbox and --allow-python."""
     for option in (
         click.option(
             "--allow-python",
@@ -181,7 +181,15 @@ def token_count(option: str, text: str) -> int:
 
 
 def token_grid(option: str, text: str) -> tuple[int, ...]:
-    """Return the numbers of tokens of a text such as `0,64,1K`; an error names the option."""
+    """Return the numbers of tokens that a text such as `0,64,1K` means.
+
+    Args:
+        option: Name of the option, such as `--grid`, for the error message.
+        text: The text.
+
+    Raises:
+        Problem: E0114 for another text.
+    """
     return tuple(token_count(option, word.strip()) for word in text.split(","))
 
 

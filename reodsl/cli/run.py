@@ -311,9 +311,9 @@ ANSWERED_SHARE = "answered"
 
 
 def is_of_library(ready: Ready, task_id: str) -> bool:
-    """Return whether a task makes data or a model that the standard library of the language defines.
+    """Return whether a task prepares data, trains or samples with settings that all come from the standard library.
 
-    All its settings come from files of that library. Users cannot act on doubts about such a task.
+    The standard library is the specs that reodsl ships. Users cannot act on doubts about such a task.
     """
     task = ready.graph[task_id]
     origin_maps = [task.given_at, *(value.given_at for value in task.work.values() if isinstance(value, IR))]

@@ -87,7 +87,12 @@ def fetch_command(
 
 
 def say_offers(downloads: Sequence[Download], err: bool = False) -> None:
-    """Print the size, repository and commit of each download, and the total size; to stderr if `err`, else to stdout."""
+    """Print the size, repository and commit of each download that is offered to the user, and the total size.
+
+    Args:
+        downloads: The downloads.
+        err: Whether to print to stderr instead of stdout.
+    """
     for item in downloads:
         click.echo(f"{naturalsize(item.size):>10}  {item.repository.repo}  {item.commit[:12]}", err=err)
     click.echo(f"{naturalsize(sum(item.size for item in downloads)):>10}  total", err=err)

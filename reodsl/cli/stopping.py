@@ -20,7 +20,10 @@ REPEAT_SECONDS = 1.0
 
 
 def end_when_stopped() -> None:
-    """Start a second process, which kills this process if it still runs `GRACE_SECONDS` after SIGINT or SIGTERM."""
+    """Start a second process, which kills this process if it still runs `GRACE_SECONDS` after SIGINT or SIGTERM.
+
+    Python writes the number of each signal into a pipe (its wakeup descriptor), which the second process reads.
+    """
     import subprocess
 
     read_end, write_end = os.pipe()

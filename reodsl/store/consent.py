@@ -150,7 +150,16 @@ def read_code(name: str, folder: Path) -> FunctionCode:
 
 
 def _read_file_code(name: str, folder: Path, file: str) -> FunctionCode:
-    """Read the code of the function `name` from the plain file `file` in the spec's folder, else raise E0743."""
+    """Read the code of a function from a plain file in the spec's folder or below.
+
+    Args:
+        name: Name of the function as the spec spells it, `FILE.py:FUNCTION`.
+        folder: The spec's folder.
+        file: The file in `name`, relative to the folder.
+
+    Raises:
+        Problem: E0743 if the file is missing, outside the folder, too large or unreadable.
+    """
     path = folder / file
     if not path.resolve().is_relative_to(folder.resolve()):
         raise _refuse_code(
@@ -227,7 +236,10 @@ def _read_package_code(name: str, module: str) -> FunctionCode:
 
 
 def _list_python(package: str) -> list[tuple[str, Path]]:
-    """Return (relative path, path) of each Python file in a package, sorted; empty for a module outside a package."""
+    """Return (path relative to the package, path) of each Python file in a package, sorted.
+
+    The list is empty if `package` names a module that is a single file.
+    """
     spec = importlib.util.find_spec(package)
     folders = [Path(name) for name in (spec.submodule_search_locations if spec is not None else None) or ()]
     return sorted(
@@ -239,7 +251,10 @@ def _list_python(package: str) -> list[tuple[str, Path]]:
 
 
 def _find_module(module: str) -> Path | None:
-    """Return the file of a module, without importing the module or its packages; None if it has no file."""
+    """Return the file of a module; None if the module is not found or has no file.
+
+    Neither the module nor the packages around it are imported.
+    """
     top, *rest = module.split(".")
     try:
         spec = importlib.util.find_spec(top)

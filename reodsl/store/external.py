@@ -456,7 +456,11 @@ def hub_snapshot(hub_kind: str, repo: str, revision: str | None) -> Path | None:
 
 
 def hub_commits(payload: Mapping[str, Any]) -> dict[str, str]:
-    """Return the commit of each hub repository in a payload that `resolve_sources` returned, by the repository's name."""
+    """Return the commits of the hub repositories in a payload, by the name of the repository.
+
+    Args:
+        payload: Payload from `resolve_sources`, in which revisions are commits.
+    """
     sources = [
         *payload.get("data", {}).get("sources", ()),
         _find_files_source(payload.get("model", {}).get("source", {})),

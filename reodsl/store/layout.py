@@ -170,12 +170,12 @@ def put_report(store: Store, report: Path, out: Path) -> None:
 
 
 def _list_arm_files(role: str, result: Path, start: Path | None) -> Iterator[_ResultFile]:
-    """Yield the files of a result that belong into an arm's folder.
+    """Yield the files of a result that belong into an arm's folder; none for a result that is no evaluation or training.
 
     Args:
         role: Role of the result in the report, such as `evaluate:vanilla@1` or `train:vanilla:0@1`.
         result: Folder of the result in the store.
-        start: For an evaluation, the result with the checkpoint that is evaluated, or None without such a result.
+        start: For an evaluation, the folder of the result with the evaluated checkpoint; None if it has no such result.
     """
     name, _, seed = role.partition("@")
     kind, _, rest = name.partition(":")

@@ -146,7 +146,7 @@ def labels(kind: Kind, result: Path, arms: Mapping[str, Path]) -> dict[str, str]
 def arm_labels(
     kind: Kind, result: Path, evaluations: Mapping[tuple[str, int | None], Path]
 ) -> dict[str, str]:
-    """Return the present names of the arms in a result that is made of evaluations with several seeds.
+    """Return the present names of the arms in a result of evaluations that may have several seeds, as `labels` does.
 
     Args:
         kind: Kind of the task that made the result.
@@ -175,7 +175,7 @@ _FILE = "versions.json"
 
 
 def record(folder: Path, package: str, version: str) -> None:
-    """Add a version of a package to the record of a task, without repetition; an empty version is not recorded.
+    """Add a version of a package to the record of a task, if the version is not empty and not recorded yet.
 
     Args:
         folder: Folder of the record, in the task's work folder.

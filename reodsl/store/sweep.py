@@ -137,7 +137,10 @@ def _find_abandoned(store: Store, retained: tuple[RunRecord, ...]) -> Iterator[P
 
 
 def size(path: Path) -> int:
-    """Return the size in bytes of a file, or of all files below a folder; files that are removed meanwhile count 0."""
+    """Return the size in bytes of a file, or of all files below a folder together.
+
+    A file that another process removes meanwhile counts 0.
+    """
     files = [Path(folder, name) for folder, _, names in os.walk(path) for name in names] or [path]
     return sum(
         status.st_size
@@ -147,7 +150,7 @@ def size(path: Path) -> int:
 
 
 def _read_status(path: Path) -> os.stat_result | None:
-    """Return the status of a path; None if another process has removed it."""
+    """Return the status of a path, such as its size and times; None if another process has removed it."""
     try:
         return path.stat()
     except FileNotFoundError:

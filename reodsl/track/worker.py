@@ -73,11 +73,11 @@ class Trackio:
         )
 
     def log(self, step: int, values: Values) -> None:
-        """Add a step."""
+        """Add the metrics of a step to the run, by name."""
         self.run.log(dict(values), step=step)
 
     def close(self, status: str) -> None:
-        """End it."""
+        """End the run; trackers may show the status, `finished`, `failed` or `interrupted`."""
         self.run.finish()
 
 
@@ -85,7 +85,11 @@ class Wandb:
     """A run of Weights & Biases, whose id is the result's key."""
 
     def __init__(self, task: TrackedTask) -> None:
-        """Begin the run of a task, or continue the run of an earlier attempt; raise RuntimeError without a login."""
+        """Begin the run of a task, or continue the run of an earlier attempt at the task.
+
+        Raises:
+            RuntimeError: nobody is logged in, and the environment does not choose the offline mode.
+        """
         import wandb
 
         offline = os.environ.get("WANDB_MODE") in ("offline", "dryrun", "disabled")
@@ -103,11 +107,11 @@ class Wandb:
         )
 
     def log(self, step: int, values: Values) -> None:
-        """Add a step."""
+        """Add the metrics of a step to the run, by name."""
         self.run.log(dict(values), step=step)
 
     def close(self, status: str) -> None:
-        """End it."""
+        """End the run; trackers may show the status, `finished`, `failed` or `interrupted`."""
         self.run.finish(exit_code=0 if status == "finished" else 1)
 
 
@@ -124,14 +128,14 @@ class Tensorboard:
         self.writer = EventFileWriter(str(task.folder), flush_secs=5)
 
     def log(self, step: int, values: Values) -> None:
-        """Add a step."""
+        """Add the metrics of a step to the run, by name."""
         scalars = [self.summary.Value(tag=name, simple_value=value) for name, value in values.items()]
         self.writer.add_event(
             self.event(wall_time=time.time(), step=step, summary=self.summary(value=scalars))
         )
 
     def close(self, status: str) -> None:
-        """End it."""
+        """End the run; trackers may show the status, `finished`, `failed` or `interrupted`."""
         self.writer.close()
 
 
@@ -149,7 +153,12 @@ class OpenRun:
     """
 
     def __init__(self, sink: Sink, state: Path) -> None:
-        """Read the last step that the tracker has received from the file `state`; without a file, send all steps."""
+        """Read the last step that the tracker has received.
+
+        Args:
+            sink: The tracker's run.
+            state: File with the number of the last step; if it is missing, all steps will be sent.
+        """
         self.sink, self.state = sink, state
         try:
             self.last = int(state.read_text())

@@ -52,7 +52,11 @@ class Api:
     """The answers to the page's queries about a store; `calls` has a method for each query."""
 
     def __init__(self, store: Store) -> None:
-        """Take the store, which must exist."""
+        """Prepare to answer queries about a store.
+
+        Args:
+            store: The store, which must exist.
+        """
         self.store = store
         self._studies: dict[tuple[str, int, str], RunStudy] = {}
         self._reports: dict[str, tuple[Any, str]] = {}
@@ -156,7 +160,10 @@ class Api:
         return html
 
     def _draw(self, record: RunRecord) -> str:
-        """Return the report of a run as an HTML page, or a page with the problem that prevents a report."""
+        """Return the report of a run as an HTML page, drawn now.
+
+        If the report cannot be drawn, the page has the heading of the study and the reasons.
+        """
         live = f"../api/run?{urlencode({'run': record.name})}"
         try:
             material, _ = material_of(self.store, record)
@@ -303,7 +310,10 @@ class Api:
         return all(self._prints.file(folder / path) == manifest.checksums[path] for path in paths)
 
     def _is_readable(self, evaluation: Evaluation, filter_: Filter) -> bool:
-        """Return whether the files of an evaluation are intact, and have the columns that a filter needs."""
+        """Return whether the files of an evaluation can be read with a filter.
+
+        The files of a finished evaluation must be intact, and the filter is applied as a test.
+        """
         try:
             return (not evaluation.is_complete or self._is_intact(evaluation.key)) and matching(
                 evaluation, filter_

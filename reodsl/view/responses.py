@@ -357,9 +357,10 @@ def _read_verdicts(samples: tuple[Path, ...], forced: tuple[Path, ...], budget: 
 
 @lru_cache(maxsize=256)
 def _rows_match(samples: tuple[Path, ...], forced: tuple[Path, ...], budgets: int) -> bool:
-    """Return whether forced answers have the order of the responses, and each response a row for each ascending budget.
+    """Return whether forced answers are sorted like the responses, with a row for each budget in ascending order.
 
-    The number of rows is compared, and the rows of 50 responses each at the beginning, in the middle and at the end.
+    Then row numbers can be computed, and no join is needed. Not all rows are compared: only their number, and the rows of
+    50 responses each at the beginning, in the middle and at the end.
 
     Args:
         samples: Tables of responses.

@@ -146,9 +146,10 @@ def _check_packages(tasks: Iterable[Task], machine: Machine) -> Iterator[Diagnos
 
 
 def _check_sandbox(tasks: Iterable[Task], machine: Machine) -> Iterator[Diagnostic]:
-    """Yield E0742 for each code in `_list_scorers` if the sandbox does not work on this machine.
+    """Yield E0742 for each code that needs the sandbox (`_list_scorers`), if the sandbox does not work on this machine.
 
-    If the user allowed unconfined code (`machine.without_sandbox`), E0742 is only for programs that models write.
+    If the user allowed unconfined code (`machine.without_sandbox`), E0742 is only for programs that models write. For a
+    cluster nothing is checked here.
     """
     # On another machine, the workers check their sandbox themselves.
     missing = None if machine.address else lacking_means()
@@ -526,7 +527,10 @@ def _check_tokenizer(source: dict[str, Any], folder: Path, name: str) -> Iterato
 
 
 def _check_results(spec: Spec, folder: Path) -> Iterator[Diagnostic]:
-    """Yield the first mistake in each table of imported results, at the line of the spec that names the table."""
+    """Yield the mistakes that `check_arms` finds in tables of imported results, at the lines that name the tables.
+
+    Nothing is checked without polars.
+    """
     arms = [arm for arm in spec.study.arms if isinstance(arm.checkpoint, FromResults)]
     if not arms or importlib.util.find_spec("polars") is None:
         return
@@ -539,7 +543,14 @@ def _check_results(spec: Spec, folder: Path) -> Iterator[Diagnostic]:
 
 
 def _check_folder(folder: Path, task_id: str) -> Iterator[Diagnostic]:
-    """Yield E0803 if a model's folder is missing, incomplete or unreadable, or has links to files outside the folder."""
+    """Yield E0803 if a model's folder is missing, incomplete or unreadable, or has links to files outside the folder.
+
+    A complete folder has `config.json`, `tokenizer.json` and weights in `*.safetensors` files.
+
+    Args:
+        folder: The folder.
+        task_id: Name of the task that needs the model, for the message.
+    """
     exists = os.path.isdir(folder)
     missing = [name for name in ("config.json", "tokenizer.json") if not os.path.isfile(folder / name)]
     if exists and not any(path for path in folder.glob("*.safetensors") if path.name != ADAPTER):

@@ -304,7 +304,7 @@ def _raylet() -> Any:
 
 @contextmanager
 def _on_loopback() -> Iterator[None]:
-    """In a `with` block, make Ray use the loopback address, as on a system without clusters."""
+    """In a `with` block, make Ray listen on the loopback address, by the constant for systems without Ray clusters."""
     from ray._private import ray_constants
 
     constants: Any = ray_constants

@@ -192,16 +192,22 @@ def lacking(needed: Sequence[Bundle], nodes: Sequence[RayNode], where: str | Non
 
 
 def _amounts(bundle: Bundle, with_zero: bool = False) -> str:
-    """Return the GPUs and cores of a bundle in words; zero GPUs are named only if `with_zero`."""
+    """Return the GPUs and cores of a bundle in words, such as `2 GPUs and 4 cores`.
+
+    Args:
+        bundle: The bundle.
+        with_zero: Whether a bundle without GPUs is `0 GPUs and …`; otherwise only its cores are named.
+    """
     gpus, cpus = f"{bundle.gpus:g} GPU{'s' if bundle.gpus != 1 else ''}", f"{bundle.cpus:g} core"
     cpus += "s" if bundle.cpus != 1 else ""
     return f"{gpus} and {cpus}" if bundle.gpus or with_zero else cpus
 
 
 def _fits_nodes(needed: Sequence[Bundle], nodes: Sequence[RayNode]) -> bool:
-    """Return whether bundles fit the nodes.
+    """Return whether all bundles fit the nodes together.
 
-    The largest bundle is placed first, always on the fitting node with the fewest free GPUs and cores.
+    Bundles are placed from the largest to the smallest, each on the node with the fewest free GPUs, then cores, that
+    suffice.
     """
     free = [[node.gpus, node.cpus] for node in nodes]
     for bundle in sorted(needed, key=lambda b: (-b.gpus, -b.cpus)):

@@ -93,7 +93,7 @@ class Site:
 
 
 def _probe_driver(site: Site) -> str:
-    """Return the version of NVIDIA's kernel driver; ProbeFailed if it is missing or too old."""
+    """Return the version of NVIDIA's kernel driver; ProbeFailed if it is missing, of unknown version or too old."""
     try:
         text = (site.root / "proc/driver/nvidia/version").read_text("utf-8", "replace")
     except OSError:
@@ -126,7 +126,7 @@ def _probe_compiler(site: Site) -> str:
 
 
 def _probe_header(site: Site) -> str:
-    """Return the folder with `Python.h`; ProbeFailed if this Python or SGLang's Python has no headers."""
+    """Return the folder with `Python.h` of this Python; ProbeFailed if this Python or SGLang's Python has no headers."""
     folders = [site.include]
     if site.python is not None:
         code = "import sysconfig; print(sysconfig.get_path('include'))"
@@ -446,7 +446,7 @@ def _make_remote_probe(
     """
 
     def look() -> tuple[Any, ...]:
-        """Return the node's version of reodsl, its findings, and its time."""
+        """Return (version of reodsl, findings, time) of the node on which this function runs."""
         # Ray pickles a nested function completely, so that it runs on nodes where this file differs or is missing.
         try:
             from reodsl import __version__ as installed

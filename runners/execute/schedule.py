@@ -93,7 +93,12 @@ class _Loop:
     """
 
     def __init__(self, run: Execution, resources: Callable[[Task], Resources]) -> None:
-        """Begin with no task done; tasks without inputs are ready."""
+        """Begin with no task done; tasks without inputs are ready.
+
+        Args:
+            run: Graph, store, keys and the function that receives events.
+            resources: Function from a task to its share of the machines.
+        """
         self.run, self.resources = run, resources
         self.results = RunResults()
         self.blocked: set[str] = set()
@@ -194,7 +199,12 @@ class _Loop:
                 self._push_if_ready(task_id)
 
     def _finish(self, task_id: str, manifest: Manifest) -> None:
-        """Note the result of a task, and make tasks ready whose last missing input it is."""
+        """Record the result of a task, and make the tasks ready that now have all inputs.
+
+        Args:
+            task_id: Name of the task.
+            manifest: Manifest of its result in the store.
+        """
         self.done[task_id] = manifest
         self.results.keys[task_id] = manifest.key
         self.run.done(task_id, manifest.key)
@@ -252,7 +262,7 @@ class _Loop:
         self._fail(task_id, Outcome("failed", diagnostics=(diagnostic,)))
 
     def _fail(self, task_id: str, outcome: Outcome) -> None:
-        """Note the failure of a task, and block all tasks that need its result directly or indirectly."""
+        """Record the failure of a task, and block all tasks that need the task's result directly or indirectly."""
         self.results.failed[task_id] = outcome.diagnostics
         self.run.emit(Event("failed", task_id, diagnostics=outcome.diagnostics))
         stack = list(reversed(self.readers[task_id]))

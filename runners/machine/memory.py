@@ -45,7 +45,7 @@ Explanation = tuple[str, Sequence[str], str]
 
 @contextmanager
 def explain_oom(device: torch.device, explain: Callable[[], Explanation]) -> Iterator[None]:
-    """In a `with` block, turn an error for lack of memory into E0937 with an explanation; other errors stay.
+    """In a `with` block, turn an error for lack of memory into E0937 with an explanation, and no other error.
 
     Args:
         device: Device of the work.

@@ -229,7 +229,7 @@ class UserFunction:
         return [value if isinstance(value, FailedRow) else float(value) for value in values]
 
     def advantages(self, rows: Sequence[Mapping[str, Any]]) -> list[list[list[float]]]:
-        """Return the advantages that a function of advantages gives the responses of each question.
+        """Return the advantages that the function, whose role is `advantage`, gives the responses of each question.
 
         Args:
             rows: Fields of each question's group, with the `rewards` of each response by section.
@@ -247,7 +247,7 @@ class UserFunction:
         return values
 
     def draw(self, seed: int, draws: range) -> list[dict[str, str]]:
-        """Return the questions that a function of a task generates.
+        """Return the questions that the function, whose role is `task`, generates.
 
         Args:
             seed: Seed of the data set.
@@ -278,7 +278,10 @@ class UserFunction:
         """
 
         def ask(worker: Worker, batch: Sequence[Mapping[str, Any]]) -> list[Any]:
-            """Return the values of a batch from a process."""
+            """Return the values of a batch of rows: send the batch to a process, and check its reply.
+
+            If the function takes a single row, the reply has a reply for each row, and a row may have a `FailedRow`.
+            """
             try:
                 reply = worker.ask({"rows": list(batch)}, wall_seconds(self.seconds) * len(batch))
             except Undecodable as failure:

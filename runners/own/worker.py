@@ -89,7 +89,14 @@ def packages_before(request: dict[str, Any]) -> list[str]:
 
 
 def load_function(request: dict[str, Any]) -> Callable[..., Any]:
-    """Run the user's file, or import the module, and return the function that the first line of input names."""
+    """Run the user's file, or import the module of a package, and return the user's function.
+
+    Args:
+        request: First line of input, which names the file or module and the function.
+
+    Raises:
+        UserCodeError: the file or module does not define the function.
+    """
     if request["module"]:
         scope: Any = importlib.import_module(request["module"])
     else:
@@ -373,7 +380,10 @@ def place_in(request: dict[str, Any], file: str, line: int) -> dict[str, Any]:
 
 
 def main() -> None:
-    """Enter the sandbox, import the packages of the user's file, then reply to batches until the parent closes the pipe."""
+    """Run this process: enter the sandbox, import the packages of the user's file, then reply to batches of rows.
+
+    The process ends if the parent closes the pipe of the input.
+    """
     requests = lines(os.getppid())
 
     def prepare(tell: Tell) -> Callable[[], None]:
@@ -405,7 +415,10 @@ def main() -> None:
         gc.freeze()
 
         def answer() -> None:
-            """Reply to each batch of rows until the input ends."""
+            """Reply to each batch of rows until the input ends.
+
+            Before the first batch, a fork finds out whether the function takes a single row; each row then has a fork.
+            """
             takes_single: bool | None = None
             for line in requests:
                 rows = json.loads(line)["rows"]

@@ -250,7 +250,16 @@ def unreadable(where: object, why: str, advice: str) -> Problem:
 
 
 def _decode(data: bytes, where: str, max_bytes: int | None = None) -> Any:
-    """Return the JSON value in at most `max_bytes` bytes, by default `LONGEST_ROW`, else raise E0436 at `where`."""
+    """Return the value in JSON data.
+
+    Args:
+        data: The data.
+        where: Place of the data, for the error message.
+        max_bytes: Largest size of the data; None for `LONGEST_ROW`.
+
+    Raises:
+        Problem: E0436 for larger data, or data that are no JSON.
+    """
     try:
         return decoded(data, max_bytes or LONGEST_ROW)
     except Undecodable as why:
@@ -269,7 +278,7 @@ def _split_lines(path: Path) -> Iterator[bytes]:
 
 
 def _read_jsonl(path: Path) -> Iterator[Row]:
-    """Yield the rows of a JSONL file."""
+    """Yield the rows of a JSONL file: a record on each line that is not blank; E0436 for a value over several lines."""
     for number, line in enumerate(_split_lines(path), 1):
         where = f"{path}: line {number}"
         if line.strip() in (b"{", b"["):
@@ -297,7 +306,7 @@ def _make_record(value: Any, where: str, path: Path, head: Any = None) -> Mappin
 
 
 def _read_json(path: Path) -> Iterator[Row]:
-    """Yield the rows of a file that is a single JSON value."""
+    """Yield the rows of a file that is a single JSON value; E0436 if it is larger than `LARGEST_DOCUMENT`."""
     size = path.stat().st_size
     if size > LARGEST_DOCUMENT:
         raise unreadable(
@@ -332,7 +341,10 @@ def _find_rows(value: Any) -> Iterator[tuple[Any, list[Any]]]:
 
 
 def _read_archive(path: Path) -> Iterator[Row]:
-    """Yield the samples in an archive of inspect as rows."""
+    """Yield the samples in a log of inspect (.eval) as rows.
+
+    The log is a zip archive with a member of JSON for each sample, below `samples/`, and a header for all samples.
+    """
     with zipfile.ZipFile(path) as archive:
         names = [member.filename for member in archive.infolist()]
         head = next((name for name in ("header.json", "_journal/start.json") if name in names), None)
@@ -375,7 +387,10 @@ def _read_member(archive: zipfile.ZipFile, name: str) -> bytes:
 
 
 def _read_csv(path: Path) -> Iterator[Row]:
-    """Yield the rows of a CSV file."""
+    """Yield the rows of a CSV file, in which empty values become None.
+
+    E0436 is raised for two columns with the same name, and for a row with another number of values than the header.
+    """
     csv.field_size_limit(LONGEST_ROW)
     reader = csv.DictReader((line.decode() for line in _split_lines(path)), strict=True)
     for name, count in Counter(reader.fieldnames).items():
@@ -389,7 +404,7 @@ def _read_csv(path: Path) -> Iterator[Row]:
 
 
 def _read_parquet(path: Path) -> Iterator[Row]:
-    """Yield the rows of a Parquet file."""
+    """Yield the rows of a Parquet file, of which `AT_ONCE` rows are in memory; E0436 for a row above `LONGEST_ROW`."""
     frame = pl.scan_parquet(path, glob=False)
     count = frame.select(pl.len()).collect().item()
     for first in range(0, count, AT_ONCE):

@@ -351,7 +351,16 @@ def _to_text(value: Any, row: Mapping[str, Any]) -> str | None:
 
 
 def _parse_whole(value: Any, name: str, where: str) -> int:
-    """Return a value of the column `name` as a whole number from 0 to 2**40, else raise E0436 at `where`."""
+    """Return a value as a whole number from 0 to less than 2**40.
+
+    Args:
+        value: A number, or a number as text.
+        name: Column of the value, for the message.
+        where: Place of the row, for the message.
+
+    Raises:
+        Problem: E0436 for another value.
+    """
     try:
         number = float(value)
         if isinstance(value, bool) or not number.is_integer() or not 0 <= number < 1 << 40:
@@ -395,7 +404,9 @@ def _is_right(value: Any, where: str, least_right: float | None) -> bool:
 
 
 def _open_tokenizer(name: str) -> Any:
-    """Return a tokenizer whose time is bounded, from a folder or file, or downloaded from the hub.
+    """Return the tokenizer of a folder or file on this machine, or of a model on the hub, from which it is downloaded.
+
+    It raises E0803 if a text takes too long, since its maker may be a stranger.
 
     Args:
         name: Path of the folder or of tokenizer.json, or name of a model on the hub.
