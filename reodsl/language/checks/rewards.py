@@ -234,7 +234,7 @@ def _count_questions(data: Record) -> int | None:
 
 @ppo_check
 def check_even_wordings(case: CheckedExperiment, stage: CheckedStage) -> Iterator[Diagnostic]:
-    """Report E0511 if wordings alternate and the rollouts of a question are not a multiple of the wordings' number."""
+    """Report E0511 if the rollouts of a question cannot be divided evenly among wordings that alternate."""
     wordings, rollouts = list_wordings(stage.record.sub("rollout")), stage["batch.rollouts"]
     if _alternates_wordings(stage) and rollouts.number % len(wordings):
         yield rollouts.error(
@@ -246,7 +246,10 @@ def check_even_wordings(case: CheckedExperiment, stage: CheckedStage) -> Iterato
 
 
 def _alternates_wordings(stage: CheckedStage) -> bool:
-    """Return whether the rollouts of a question use the wordings in turn, with no condition or share."""
+    """Return whether the rollouts of a question use the wordings in turn.
+
+    This needs `wordings_per = rollout`, and no wording with a condition or a share.
+    """
     wordings = list_wordings(stage.record.sub("rollout"))
     return (
         bool(wordings)

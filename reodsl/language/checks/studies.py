@@ -486,7 +486,7 @@ def check_tables_and_rows(case: CheckedStudy) -> Iterator[Diagnostic]:
 
 @study_check
 def check_seeds(case: CheckedStudy) -> Iterator[Diagnostic]:
-    """Report E0216 if a study has too many seeds, and E0208 for a seed that is listed twice."""
+    """Report E0216 if a study has more than `MOST_SEEDS` seeds, and E0208 for the first seed that is listed twice."""
     seeds = case.study.data("replicate") or ()
     if len(seeds) > MOST_SEEDS:
         yield case["replicate"].error(
@@ -580,8 +580,9 @@ def suggest_suite(case: CheckedStudy, arms: Sequence[str], suite: Record) -> str
 def check_rows(case: CheckedStudy, table: Record | None, arms: Sequence[DeclaredArm]) -> Iterator[Diagnostic]:
     """Report W0605 if a table shows arms that are evaluated on different suites.
 
-    On the balanced subset, which matches arms question by question, this is the error E0601. Wordings may
-    differ, since some studies compare wordings.
+    All arms are compared with the first arm of the table, and the first different arm is reported. On the balanced
+    subset, which matches arms question by question, this is the error E0601. Wordings may differ, since some studies
+    compare wordings.
 
     Args:
         case: The study.
@@ -610,7 +611,10 @@ def check_rows(case: CheckedStudy, table: Record | None, arms: Sequence[Declared
 
 
 def check_shared_suite(study: DeclaredStudy, arms: Sequence[DeclaredArm]) -> Iterator[Diagnostic]:
-    """Report W0520 if no arm is evaluated on the suite of the study, since all arms have their own suites."""
+    """Report W0520 if no arm is evaluated on the suite of the study, since all arms have their own suites.
+
+    An arm whose own suite has the same settings as the study's counts as evaluated on the suite of the study.
+    """
     setting, study_suite = Settings(study)["eval"], study.sub("eval")
     if not setting.is_given or study_suite is None or not arms:
         return

@@ -257,13 +257,16 @@ class Names:
     def before_responses(self) -> Names:
         """Return a copy with the names that are known before a step samples responses.
 
-        These are constants, parameters, tracks, and functions whose bodies are limited to such names.
+        The copy has constants, parameters, tracks, and functions; the functions may use only names of these kinds.
         """
         functions = {key: replace(f, env=f.env._keep_numbers()) for key, f in self.functions.items()}
         return replace(self._keep_numbers(), functions=functions)
 
     def _keep_numbers(self) -> Names:
-        """Return a copy without responses and without numbers that depend on responses."""
+        """Return a copy without responses, and with only the numbers that do not depend on responses.
+
+        These numbers are constants, parameters without an argument, and tracks.
+        """
         numbers = {
             key: value
             for key, value in self.values.items()
@@ -431,7 +434,7 @@ def refuse_unit(
         message: What needs a plain number.
         value: The value with the unit.
         span: The span of the value.
-        operand: Whether the value is an operand of `^`, so that the edit needs parentheses.
+        operand: Whether the value is an operand of `^`. The edit then adds parentheses around the quotient.
 
     Raises:
         NoValue: Always.

@@ -190,6 +190,9 @@ def narrow(body: FormulaScope, value: TypedExpr) -> TypedExpr:
 def calculate(body: FormulaScope, expr: tree.Binary, left: TypedExpr, right: TypedExpr) -> TypedExpr:
     """Return the typed result of `left op right` for the operators + - * / ^.
 
+    The range of the result follows from the ranges of the operands by interval arithmetic. Three cases are known
+    more exactly: `x - x` is 0, `x / x` is 1, and a count divided by a count of more responses is from 0 to 1.
+
     Args:
         body: The formula that is typed.
         expr: The operation in the syntax tree, which has the operator.
@@ -231,6 +234,9 @@ def calculate(body: FormulaScope, expr: tree.Binary, left: TypedExpr, right: Typ
 
 def _calculate_power(body: FormulaScope, expr: tree.Binary, left: TypedExpr, right: TypedExpr) -> TypedExpr:
     """Return the typed result of `left ^ right`.
+
+    The range is computed from the base and the exponent if the base is a known positive number, or if both are known
+    numbers. Otherwise the range only says whether the result may be negative.
 
     Args:
         body: The formula that is typed.
@@ -440,7 +446,8 @@ def _guard_zero(
 ) -> tuple[str, tuple[Edit, ...]]:
     """Suggest how to keep a divisor, or the base of a negative power, from being 0.
 
-    The suggestion is a condition, and for an integer also a bound at 1 or -1.
+    The suggestion is a condition, such as `… if x != 0 else 0`. For an integer that has only one sign, it is also a
+    bound at 1 or -1.
 
     Args:
         body: The formula that is typed.

@@ -126,6 +126,9 @@ def are_splits(body: FormulaScope, over: tree.Expr) -> bool:
 def check_splits(body: FormulaScope, over: tree.Expr) -> None:
     """Check that a statistic runs over the splits of its reward, since a reward has only one set of splits.
 
+    Splits are the positions, in tokens, at which a response is divided. The statistic may name them by `splits`, by
+    the same name as the reward, or by an expression with an equal value.
+
     Args:
         body: The formula with its splits.
         over: The expression that the statistic runs over.
@@ -166,7 +169,7 @@ def _are_equal(a: Record, b: Record) -> bool:
 
 
 def make_split_variable(body: FormulaScope, name: str) -> TypedExpr:
-    """Return a typed variable over the splits, a number of tokens up to the largest split."""
+    """Return a typed variable over the splits, from 1 token (0 in a measure) to the largest split."""
     return TypedExpr(Variable(name=name), TOKENS, 0.0 if body.is_measure else 1.0, body.splits.high)
 
 
@@ -176,17 +179,20 @@ def name_split_variable(body: FormulaScope) -> str:
 
 
 def is_split_variable(value: TypedExpr) -> bool:
-    """Return whether a value is a statistic's variable over splits."""
+    """Return whether a value is a statistic's variable over splits, by its name: `M`, `M1`, `M2` and so on."""
     return isinstance(value.data, Variable) and value.data.name[0] == "M"
 
 
 def is_current_split(value: TypedExpr) -> bool:
-    """Return whether a value is the current split of a `dense` line."""
+    """Return whether a value is the current split of a `dense` line, whose canonical name is `L`."""
     return isinstance(value.data, Variable) and value.data.name == "L"
 
 
 def find_previous(body: FormulaScope, value: TypedExpr, expr: tree.Expr) -> TypedExpr:
-    """Return the typed expression `before(value)`: the last split below a number of tokens, or 0.
+    """Return the typed expression `before(value)`: the last split below a number of tokens, or 0 if there is none.
+
+    Splits are the positions, in tokens, at which a response is divided. For the current split of a `dense` line,
+    the expression is a `PriorSplit`; for any other number, it is a maximum over the splits below the number.
 
     Args:
         body: The formula with its splits.

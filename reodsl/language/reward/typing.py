@@ -140,8 +140,9 @@ def type_expression(body: FormulaScope, expr: tree.Expr) -> TypedExpr:
 def _type_node(body: FormulaScope, expr: tree.Expr) -> TypedExpr:
     """Type an expression by the rules of its class in the syntax tree.
 
-    An attribute such as `x.level` reads a column of the question, which only rewards may do, and the `when` of a
-    wording. In the code, `body.track` is None in these, empty in a measure, and otherwise the name of a track.
+    An attribute such as `x.level` reads a column of the question. Only rewards and the `when` of a wording may read
+    columns. In the code, `body.track` is None in a reward, a `when` and a selection, empty in a measure, and otherwise
+    the name of a track.
 
     Raises:
         NoValue: The expression is wrong, which was reported.
@@ -353,10 +354,10 @@ def _type_choice(body: FormulaScope, expr: tree.IfElse) -> TypedExpr:
 def _type_call(body: FormulaScope, expr: tree.Call) -> TypedExpr:
     """Type a call in a formula: find the rules for its function, or report that there is no such function.
 
-    The order of the tests matters. A statistic is told by its first argument, `VALUE for VAR in …`, and typed by
-    what it runs over: tokens, then all responses of a step, then responses to one question. Then come functions that
-    the formula defines, measures of a response, numbers of a token, functions of splits, and functions of numbers.
-    Splits are the positions, in tokens, at which a response is divided.
+    Statistics come first, since names such as `max` are also functions of numbers. A statistic has a first argument
+    `VALUE for VAR in …`, and is typed by what it runs over: tokens, all responses of a step, or the responses to one
+    question. Then come functions that the formula defines, measures of a response, numbers of a token, functions of
+    splits (the positions, in tokens, at which a response is divided), and functions of numbers.
 
     Raises:
         NoValue: The call is wrong, which was reported.
