@@ -262,7 +262,10 @@ def compare(
     payload_a: Payload = identity,
     payload_b: Payload = identity,
 ) -> Diff:
-    """Compare two specs.
+    """Compare two specs: the settings of the studies, the settings of each pair of arms, and the tasks.
+
+    Arms are paired by `pair`; all other arms are only named. In the second spec's settings, paired arms are called by
+    their names in the first, so a renamed arm is no difference where another setting names it.
 
     Args:
         a: The first spec.
@@ -412,7 +415,9 @@ def work(a: Graph, b: Graph, payload_a: Payload = identity, payload_b: Payload =
 
 
 def fingerprints(graph: Graph, payload: Payload = identity) -> dict[str, str]:
-    """Return for every task the digest of its settings and of all tasks that it depends on.
+    """Return for every task the digest of its settings and of all tasks that it depends on, by the task's id.
+
+    Tasks of equal digests compute the same result.
 
     Args:
         graph: Tasks of a spec.

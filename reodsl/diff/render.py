@@ -190,13 +190,14 @@ def _heads(names: Sequence[tuple[str, str]], sides: tuple[str, str]) -> tuple[st
 def _make_part(
     heads: tuple[str, str, str], rows: Iterable[ChangedSetting], difference: SettingDiff, everything: bool
 ) -> _Part:
-    """Return a table of differing settings in three columns.
+    """Return a table of differing settings in three columns, and the equal settings as rows or as a number.
 
     Args:
         heads: Heads of the columns.
         rows: Differing settings.
         difference: The difference that the rows belong to, which has the equal settings.
-        everything: Whether equal settings are listed, rather than counted.
+        everything: Whether equal settings are listed. Otherwise they are counted, and many settings that one side lacks
+            are gathered in one row.
     """
     cells = [heads]
     for row in rows if everything else _gather_rows(rows, difference.same):
@@ -299,7 +300,10 @@ def _join(names: Sequence[str], most: int = _NAMES) -> str:
 
 
 def _compared_json(difference: SettingDiff) -> dict[str, Any]:
-    """Return the difference of two arms or studies as JSON data."""
+    """Return the difference of two arms or studies as JSON data.
+
+    A row has its setting and the values of the sides `a` and `b`; a side without the setting is left out.
+    """
     rows = []
     for row in difference.rows:
         cell = {"setting": row.setting}

@@ -296,7 +296,9 @@ _INEXACT = {
 
 
 def find_unended(folder: Path) -> list[Diagnostic]:
-    """Return a warning (W0801) on arms whose every response was cut at the longest length.
+    """Return a warning (W0801) on the arms of which every response was cut at the longest length.
+
+    It is one warning for all these arms, and none if there is no such arm. Unreadable summaries are skipped.
 
     Args:
         folder: folder of the run.
@@ -438,7 +440,12 @@ def marks_left(questions: Sequence[str], where: str) -> list[Diagnostic]:
 
 
 def find_doubtful(task: Task, folder: Path) -> list[Diagnostic]:
-    """Return a warning (W0716) if no parser can read some reference answers of a table."""
+    """Return a warning (W0716) if a table of questions has reference answers that no parser can read.
+
+    Args:
+        task: the `data` task.
+        folder: folder of its result, with the file `references.json`.
+    """
     references = json.loads((folder / "references.json").read_text("utf-8"))
     facts, rows = references["unread"], references["rows"]
     if not facts["count"]:
@@ -576,7 +583,10 @@ def _find_training_data(graph: Graph, task_id: str) -> list[str]:
 
 
 def _find_data_tasks(graph: Graph, task_id: str) -> list[str]:
-    """Return the ids of the `data` tasks from which a task got its questions."""
+    """Return the ids of the `data` tasks from which a task got its questions.
+
+    They are the task itself, the source of sampled questions, or the sources of all inputs of a selection.
+    """
     task = graph[task_id]
     if task.kind == "data":
         return [task_id]

@@ -104,7 +104,7 @@ class Spread:
         return replace(self, seeds=(PRIOR_DF * typical + self.seed_df * self.seeds) / df, seed_df=df)
 
     def half_width(self, probability: float) -> float:
-        """Return the half-width of an interval around the mean.
+        """Return the half-width of an interval around the mean, the larger of those by the two variances of `sums`.
 
         Args:
             probability: The probability below the interval's upper end, such as 0.975.

@@ -468,7 +468,9 @@ def add_stars(rows: Sequence[Scores], comparisons: Comparisons) -> list[Scores]:
     corrected = dict(zip(single, correct(list(single.values()), confidence), strict=True))
 
     def star(i: int, row: Scores, name: str) -> Interval | None:
-        """Return a difference of a row with its corrected p-value.
+        """Return a difference of a row with its corrected p-value, at least that of the arm's mean over benchmarks.
+
+        A difference that the study's comparisons do not contain is unchanged, and so is None.
 
         Args:
             i: Index of the row.

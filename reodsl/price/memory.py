@@ -282,10 +282,11 @@ def state_bytes(sizes: Sizes, devices: Devices, recipe: Recipe = ALL_WEIGHTS) ->
 
 
 def activation_bytes(sizes: Sizes, devices: Devices, longest: float) -> float:
-    """Return the bytes that a micro-batch keeps for its backward pass.
+    """Return the bytes that a micro-batch keeps for its backward pass, with its logits.
 
-    With recomputation it keeps only the input of each layer, and the activations of one layer at a time. A
-    micro-batch has `devices.microbatch` tokens, or the longest sequence if that is more.
+    With recomputation it keeps only the input of each layer, and the activations of one layer at a time. Without, it
+    keeps the activations of all layers. A micro-batch has `devices.microbatch` tokens, or the longest sequence if that
+    is more.
 
     Args:
         sizes: sizes of the policy.
@@ -305,10 +306,11 @@ def activation_bytes(sizes: Sizes, devices: Devices, longest: float) -> float:
 
 
 def gathered_bytes(sizes: Sizes, devices: Devices, recipe: Recipe = ALL_WEIGHTS) -> float:
-    """Return the bytes of sharded weights that a GPU gathers for a pass.
+    """Return the bytes of sharded weights that a GPU gathers for a pass; 0 on this machine.
 
     These are embeddings, the output matrix and its gradient, two layers, and a layer's gradient in float32 on its way
-    to other GPUs. With adapters only the adapters have gradients.
+    to other GPUs. With adapters the two gradients are left out. If complete distributions are compared, the other
+    model's output matrix is added.
 
     Args:
         sizes: sizes of the policy.
@@ -402,7 +404,7 @@ def engine_bytes(sizes: Sizes, devices: Devices, cached: float) -> float:
 
 
 def served_bytes(sizes: Sizes, devices: Devices, cached: float) -> float:
-    """Return the bytes of the engine itself, which it can free while a trainer uses the device.
+    """Return the bytes of an engine's weights and caches on a device, which it can free while a trainer uses the device.
 
     Args:
         sizes: sizes of the model.

@@ -112,7 +112,7 @@ def details(price: Price) -> list[str]:
 
 
 def _list_work(price: Price) -> list[str]:
-    """Return a line on the tokens generated, forced and trained, and the answers checked; no line without work."""
+    """Return a line on amounts of work, such as tokens generated and answers checked; no line without work."""
     parts = [
         (price.requests, "requests to servers"),
         (price.sent, "tokens sent"),
@@ -131,12 +131,13 @@ def _list_work(price: Price) -> list[str]:
 def summary(prices: Prices, names: Sequence[str], everything: bool = False) -> list[str]:
     """Return lines on the totals of tasks.
 
-    They describe a step of each kind of training, the tokens and calls, the highest peaks of memory, and all disk.
+    They describe a step of each kind of training, the tokens and calls, the highest peaks of memory, and all disk. They
+    end with the reasons why tasks have no price, and with the basis of the times.
 
     Args:
         prices: prices of all tasks.
         names: ids of the tasks.
-        everything: whether all kinds of training are listed, rather than the most expensive ones.
+        everything: whether all kinds of training are listed; otherwise the `_STEPS` with the most expensive steps.
     """
     chosen = {name: prices.tasks[name] for name in names}
     steps: dict[str, list[str]] = {}

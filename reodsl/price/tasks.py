@@ -436,7 +436,7 @@ def _count_monitored(method: Ppo, steps: int) -> tuple[int, int]:
 
 
 def _round_time(load: RolloutBatch, rollout: Sampling, sizes: Sizes, devices: Devices) -> float:
-    """Return the seconds of a round of responses.
+    """Return the seconds of a round of responses: to generate and sample them, and to continue those with a solution.
 
     Args:
         load: responses of the round.

@@ -50,7 +50,8 @@ class Gallery:
         """Return the charts and their data for the page's script.
 
         Returns:
-            By name, each chart's spec without data and the names of its rows; and by name the rows, each stored once.
+            Two mappings. For each chart's name, the first has its Vega-Lite spec without data, and the names of its rows.
+        For each name of rows, the second has the rows; equal rows of several charts are stored once.
         """
         rows: dict[str, Any] = {}
         charts: dict[str, Any] = {}
@@ -214,7 +215,11 @@ FIRST_METRICS = {
 
 
 def training_groups(gallery: Gallery, material: Material) -> list[Markup]:
-    """Return the charts of training metrics, a group for each method, RL first."""
+    """Return the charts of training metrics, a group for each method, RL first; empty without metrics.
+
+    A group has a legend, controls, the charts of the method's first metrics, and all other charts in a folded box.
+    Counts of failures that are 0 at every step have no chart.
+    """
     groups = []
     for method, heading in METHODS.items():
         figures: dict[str, Markup] = {}

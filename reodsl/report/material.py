@@ -319,6 +319,8 @@ def read(spec: Spec, inputs: Mapping[str, Path], accepted: Iterable[Mapping[str,
 def sorted_roles(roles: Mapping[Role, Path], kind: str) -> list[tuple[Role, Path]]:
     """Return the roles of a kind with their folders, by name, index and seed; a role without a seed comes first.
 
+    The role of a result says what the report needs it for, such as the evaluation of an arm with a seed.
+
     Args:
         roles: Folders by role.
         kind: Kind of the role, such as `evaluate`.

@@ -184,8 +184,8 @@ def _curve_charts(material: Material) -> list[tuple[str, Sequence[str]]]:
     """Return the name and the arms of each chart of accuracy over budgets.
 
     Returns:
-        The charts that the spec declares, else one chart `curves`. Empty arms stand for all arms. Empty if no arm's
-        answers are forced or nothing is evaluated.
+        A pair for each such chart that the spec declares, else one pair for a chart `curves`. In a pair, empty arms
+        stand for all arms. There are no pairs if no arm's answers are forced, or if nothing is evaluated.
     """
     if all(arm.suite.forcing is None for arm in material.study.arms) or not material.curves.height:
         return []
@@ -366,9 +366,10 @@ def spread_note(material: Material) -> str:
 
 
 def _curves(gallery: figures.Gallery, material: Material) -> list[Markup]:
-    """Return the section of curves: each declared chart on each benchmark.
+    """Return the section of curves: each chart of accuracy over budgets, on the mean and on each benchmark.
 
-    The mean of the first chart is left out, since the head of the page shows it.
+    The mean of the first chart is left out, since the head of the page shows it. With one benchmark, which equals the
+    mean, only means are drawn. The section is empty if no chart is left.
     """
     single_benchmarks = material.benchmarks if len(material.benchmarks) > 1 else ()
     elements = []

@@ -126,7 +126,10 @@ def ranking(material: Material, table: pl.DataFrame) -> Markup | None:
 
 
 def matrix(verdict: StudyVerdict | None) -> Markup | None:
-    """Return the REG differences of all pairs as a folded table: the row's arm minus the column's arm."""
+    """Return the REG differences of all pairs as a folded table: the row's arm minus the column's arm.
+
+    It is None without a verdict or for fewer than two arms.
+    """
     if verdict is None or len(verdict.arms) < 2:
         return None
     pairs = {(pair.two, pair.one): pair.swapped() for pair in verdict.pairs}

@@ -234,8 +234,9 @@ def rule_rows(material: Material, declared: Chart) -> pl.DataFrame:
     """Return the points of each rule in a declared chart of rules for budgets.
 
     Returns:
-        Columns `arm` (name of the rule), `count` (number of budgets or index of a budget), and the chart's `budget`
-        in tokens or `error` as a share.
+        Columns `arm` (name of the rule), `count`, and the chart's vertical axis. For an axis `budget`, `count` numbers
+        the budgets of the rule's largest schedule from 1, and `budget` is in tokens. For an axis `error`, `count` is the
+        number of budgets of each schedule, and `error` the absolute relative error as a share.
     """
     rows: list[tuple[str, int, float]] = []
     for rule in declared.rules:

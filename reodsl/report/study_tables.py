@@ -279,6 +279,8 @@ def list_unmatched(layout: Table, frame: pl.DataFrame) -> list[str]:
 def _table(frame: pl.DataFrame, name: str) -> Markup:
     """Return the comparison on a benchmark: measured and published value of each measure, and their difference.
 
+    Measures without any published value on the benchmark are left out.
+
     Args:
         frame: frame of `compare_numbers`.
         name: name of the benchmark.

@@ -141,7 +141,10 @@ def _largest(verdict: StudyVerdict) -> list[str]:
 
 
 def _equivalent(verdict: StudyVerdict) -> list[str]:
-    """Return a sentence on the pairs of leaders that are equivalent within a margin; no sentence without a pair."""
+    """Return a sentence on the pairs of leaders that are equivalent within a margin; no sentence without such a pair.
+
+    The first `MOST_NAMED` pairs are named, and all others are counted.
+    """
     pairs = [pair for pair in verdict.same if pair.one in verdict.leaders and pair.two in verdict.leaders]
     clauses = [
         f"{pair.one} and {pair.two} are the same within {format_margin(pair)}" for pair in pairs[:MOST_NAMED]

@@ -61,7 +61,10 @@ class HubRepo:
         return self.kind == "datasets" and local_copy(self.repo, folder) is not None
 
     def is_here(self, folder: Path) -> bool:
-        """Return whether a run would find the files on this machine.
+        """Return whether a run would find the repository's files on this machine.
+
+        It would in the hub's cache, or for a data set in a local copy. Models also need their weights, or with
+        `texts_only` their tokenizer.
 
         Args:
             folder: folder of the spec.
