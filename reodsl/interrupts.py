@@ -1,8 +1,9 @@
-"""Let no Ctrl-C be lost: it is given again until what it was to end has ended.
+"""Repeat a Ctrl-C until the code that it should end has ended.
 
-Python raises KeyboardInterrupt wherever the main thread is. In a callback, such as that of a weak reference, nothing can be
-raised; a library may catch all that is raised; and an event loop's own handler only asks a coroutine that does not wait.
-What was half imported is worse than lost: a process that imports it again may crash.
+Python raises KeyboardInterrupt at the present line of the main thread, and the exception may be lost there. Python ignores
+exceptions in callbacks, such as a weak reference's; a library may catch every exception; and the handler of an event loop
+only cancels a coroutine that waits. During an import an exception is worse than lost: the module is then half imported, and
+a second import may crash the process.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
-"""Run a spec that is ready: price it, check the machine, execute its tasks, lay out what came of them.
+"""Run a compiled spec: price it, check the machine, execute its tasks, and write the report and its tables.
 
-The command line and the Python door both call `run`. They differ in how they show what goes on, and that is a `Listener`.
+The command line and the Python interface (`reodsl/door.py`) call `run`, each with a `Listener` of its own that shows the run
+to the user.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Open a tokenizer that gives the tokens of whole texts, which is what counts and prompts need."""
+"""Open a tokenizer for counts and prompts: it returns all tokens of a text, without truncation or padding."""
 
 from __future__ import annotations
 

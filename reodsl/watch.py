@@ -1,6 +1,6 @@
 """The state of a run: its running tasks, its finished ones, and its status.
 
-Everything is read from files that the run leaves as it goes, so that any process on any machine with the store can look.
+The state is read from files that the run writes. So any process on a machine with the store can read it.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Lay a block over a record, and spell out the members of a study and its sweeps."""
+"""Apply a block of settings to a record, and list the arms and frontiers of a study with those of its sweeps."""
 
 from __future__ import annotations
 

@@ -1,7 +1,8 @@
-"""Build the representation from records: each field from the setting at its place, others by hand.
+"""Build the objects of the representation (`reodsl/ir`) from the evaluated records of a spec.
 
-A field that is a setting needs nothing here. Written out are fields that a spec holds in another form than the language: a
-plateau inside `until`, budgets out of a schedule, rewards that were typed.
+`build` fills each field from the setting of the same name. The other functions are for fields that have another form in the
+representation than in the language: a plateau inside `until`, budgets from a schedule, or type-checked rewards. `Lowering`
+is their state.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Lay changes of the command line (`--set`, `--amend`) over declarations, and complete the stages of experiments.
+"""Apply changes of the command line (`--set`, `--amend`) to declarations, and complete the stages of experiments.
 
 An `--amend` is applied like a block of settings at the end of the declaration that it names.
 """

@@ -1,4 +1,4 @@
-"""Read what a command names: a reward of a spec to try, a schedule's text, a published frontier."""
+"""Read the arguments of commands: a reward of a spec to try, the text of a budget schedule, a published frontier."""
 
 from __future__ import annotations
 

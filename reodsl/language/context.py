@@ -1,4 +1,4 @@
-"""Hold what one evaluation shares: modules, findings, values that are known, and the stack."""
+"""Hold the state of one evaluation of a spec: its files, findings, computed values, and declarations in evaluation."""
 
 from __future__ import annotations
 

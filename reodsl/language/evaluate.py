@@ -1,7 +1,7 @@
 """Evaluate expressions: names, calls, attributes and operators, in the types of settings.
 
-Expressions hold expressions of every sort, so all of them are here. What they name is a declaration, which holds expressions
-in turn: those are evaluated by way of the context.
+Every expression may contain every other, so all of them are evaluated here. An expression may name a declaration, which has
+expressions itself: the context evaluates declarations (`Context.value_of`).
 """
 
 from __future__ import annotations

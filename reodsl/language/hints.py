@@ -1,4 +1,4 @@
-"""Return what to write instead of a name, a setting or a value that is wrong, by tables of common mistakes."""
+"""Return help for a wrong name, setting or value: what to write instead, from tables of common mistakes."""
 
 from __future__ import annotations
 

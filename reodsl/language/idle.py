@@ -76,7 +76,7 @@ class Surroundings:
     def asks_by_start(self) -> bool:
         """Return whether a wording's condition `when` reads samples of the reference model.
 
-        A stage starts from the reference model, hence the name of this property.
+        The reference model is a copy of the checkpoint from which a stage starts, hence the name.
         """
         wordings = list_records(self.record.sub("rollout") or self.record, "wordings")
         conditions = [wording.sub("when") for wording in wordings]

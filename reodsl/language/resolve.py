@@ -1,4 +1,4 @@
-"""Find the start, the model and the suite of experiments and arms, for checks and lowering."""
+"""Find the checkpoint that an experiment or arm starts from, its model and its suite, for checks and lowering."""
 
 from __future__ import annotations
 

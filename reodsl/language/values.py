@@ -1,7 +1,7 @@
-"""Hold the values of a spec's expressions, each with the place that it comes from.
+"""Hold the values of a spec's expressions, each with the span that it comes from.
 
-A `Record` is something with settings. What more there is to some of them is in the classes below it: the stages of a
-`DeclaredExperiment`, the `schedule` of `WrittenBudgets`. Blocks that are evaluated later keep the `Scope` of their place.
+A `Record` is a value with settings. Its subclasses have more than settings: a `DeclaredExperiment` has stages, and
+`WrittenBudgets` have a `schedule`. A block that is evaluated later is stored with its `Scope`, the names that it may use.
 """
 
 from __future__ import annotations
@@ -83,9 +83,10 @@ class Slot:
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """A declared or constructed value with settings.
+    """A value with settings: a declaration, or the result of a call such as `hub(…)`.
 
-    Two records are equal if their kind, settings and span are equal; what subclasses add follows from these.
+    Two records are equal if their kind, settings and span are equal. Further fields of subclasses are not
+    compared, because they follow from the declaration at the span.
     """
 
     kind: str

@@ -1,4 +1,4 @@
-"""Complete at a place in a spec: kinds, settings, words, names in scope or to import, modules."""
+"""Complete the text at a position in a spec: kinds, settings, words, names in scope or to import, modules."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Explain the word or the call at a place in a spec, find every place that means the same, and rename it."""
+"""Explain the word at a position in a spec, find all uses of a name, and rename it."""
 
 from __future__ import annotations
 
@@ -150,7 +150,7 @@ def _explain_name(analysis: Analysis, site: CursorSite, word: Token) -> Explanat
         text = f"**{local.kind}** `{word.text}`"
         return (lambda: text), local.span._replace(path=str(analysis.path))
     if is_call and site.frame.body and word.text in FUNCTIONS:
-        return _explain_in_reward(word.text)  # Whatever of the file is called like it.
+        return _explain_in_reward(word.text)  # even if the file declares this name
     declared = _explain_declared(analysis, word.text)
     if declared is not None:
         return declared

@@ -1,6 +1,7 @@
-"""Locate a place in a text: the block or call around it, the statement so far, the word under it.
+"""Describe a position in a text: the block or call around it, the statement before it, and the word under it.
 
-It reads tokens alone, so that it answers in a file that is being typed and does not parse.
+Only tokens are read, because a file in which the user types often does not parse. An open bracket with its content so far
+is a `Frame`; a position with its frame is a `CursorSite`.
 """
 
 from __future__ import annotations

@@ -173,8 +173,7 @@ class _Mender:
         """Return how many open brackets are inside the open `{` whose line has the indentation of a `}`.
 
         Args:
-            closer: A `}` at the start of its line; the counted brackets were opened on deeper lines and are
-                still open.
+            closer: The `}`, which is the first token of its line.
 
         Returns:
             The number of innermost open brackets to close before the `}`; 0 if no open `{` has the

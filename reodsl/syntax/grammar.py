@@ -1,4 +1,4 @@
-"""Load the grammar of `grammar.lark`, and build the tree from what it has read."""
+"""Load the grammar of `grammar.lark`, and build the syntax tree from the tokens and nodes of its rules."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""Report the mistake at a place where the grammar cannot go on, with what to write instead.
+"""Report the mistake at a token that does not fit the grammar, with what to write instead.
 
-Each `row`, and each function with `@mistake`, is one mistake: known by what the parser has read of the item, in the
-grammar's symbols (`PARAM name` of `param n`), by the token that does not fit, and by the rules that could begin there.
-They are tried in this order; a function may still return None. `explain` reports all others itself.
+Each `row`, and each function with `@mistake`, describes one mistake. A mistake is recognised by the symbols of the grammar
+that the parser has read of the item (`PARAM name` for `param n`), by the token that does not fit, and by the rules that
+could begin at the token. The mistakes are tried in the order of this file; if none of them fits, `explain` reports E0130.
 """
 
 from __future__ import annotations

@@ -66,7 +66,7 @@ def parse(source: Source, most: int = MOST_TOKENS) -> ParseResult:
     """
     scanned = scan(source, most)
     if scanned.cut:
-        # What is missing at the end would make mistakes of what stands before it.
+        # Without the end of the text, correct items before it would look wrong.
         empty = tree.Module(source.path, None, (), (), source.whole(), None)
         return ParseResult(empty, _sort_diagnostics(scanned.diagnostics, gave_up=True), (), scanned.count)
     balanced = balance(scanned.tokens)
