@@ -53,7 +53,11 @@ def frontier(job: Job) -> None:
 
 
 def budgets(job: Job) -> None:
-    """Write `budgets.json`: greedy budgets on the frontier, or a budget per question from the arms' training."""
+    """Write `budgets.json`: the budgets at which a reward divides responses.
+
+    For `OracleBudgets` all questions share budgets, which a greedy search chooses on the frontier. Otherwise each
+    question has the smallest budget at which a rollout of the arms' training solves it.
+    """
     rule = job.task.work["split"]
     if isinstance(rule, OracleBudgets):
         best = read_frontier(job.inputs["frontier"] / "frontier.json")
@@ -113,6 +117,8 @@ def per_question(rule: QuestionBudgets, ids: Sequence[str], arms: Mapping[str, P
 
 def groups_of(path: Path) -> Iterator[tuple[str, list[Changes]]]:
     """Yield each question that a training step sampled, with the changes of its rollouts' verdicts.
+
+    A question that several steps sampled is yielded once for each. In the table, its rows begin with rollout 0.
 
     Args:
         path: `rollouts.parquet` of a training.
@@ -209,7 +215,11 @@ def evaluations_of(job: Job) -> dict[tuple[str, int | None], Path]:
 
 
 def record(row: Scores) -> dict[str, str | float | bool | None]:
-    """Return a row of `reg.parquet`: values, ends of intervals, and p-values."""
+    """Return the scores of an arm as a row of `reg.parquet`, by column name.
+
+    A score has columns for its value, the low and high ends of its interval, and if it is tested, the p-value and
+    whether it is significant. Columns are None if a score has no value.
+    """
 
     def interval_columns(name: str, interval: Interval | None) -> dict[str, float | None]:
         """Return the columns of a value and of the ends of its interval; None if there is no value."""

@@ -71,7 +71,8 @@ def measure(job: Job) -> None:
     """Write `measures.parquet`: every measure of every arm, on each benchmark and averaged over benchmarks.
 
     A row has the measure's `value` with its interval, and `change`, the paired difference from the baseline, with its
-    interval. There is no row if a measure has no value, e.g. if it reads forced answers and none were forced.
+    interval. There is no row if a measure has no value, e.g. if it reads forced answers and none were forced. The
+    evaluation of an arm without seeds, e.g. an untrained model, counts for every seed.
     """
     work = job.task.work
     measures: tuple[Measure, ...] = work["measures"]
@@ -374,7 +375,10 @@ def formula(rule: Measure, sums_of: Mapping[StepStatistic, Floats]) -> Floats:
     numbers: dict[str, Floats] = {}
 
     def value(expression: Expression) -> Floats:
-        """Return the value of an expression over means and `let` definitions, [rows]."""
+        """Return the value of an expression over means and `let` definitions, [rows].
+
+        `measure_each` evaluates it: each row is an artificial response `z`, and the numbers known so far are its features.
+        """
 
         def put(node: Node) -> Node | None:
             """Return a node that reads a mean or a named number as a feature of an artificial response `z`.

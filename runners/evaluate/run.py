@@ -96,7 +96,11 @@ class EvaluationWork:
 
 
 def evaluate(job: Job) -> None:
-    """Sample responses to every benchmark, force answers at the budgets of the grid, grade, and write the tables."""
+    """Evaluate a model on a suite: sample responses, force answers at the budgets of the grid, grade, and write tables.
+
+    If the task has `base`, imported responses are used instead of sampled responses. The results are `samples.parquet`,
+    `forced.parquet`, `examples.parquet`, `curves.json` and `summary.json`.
+    """
     suite: Suite = job.task.work["suite"]
     model: Model = job.task.work["model"]
     seed = evaluation_seed(job.task.work)

@@ -53,7 +53,12 @@ EXAMPLES = {
 
 
 def sample_rows(graded: Sequence[GradedRollout], text: Text) -> pl.DataFrame:
-    """Return the rows of `samples.parquet`, one per response."""
+    """Return the rows of `samples.parquet`, one per response, with the verdict on the response's own answer.
+
+    Args:
+        graded: The graded responses.
+        text: Decodes the tokens of a response.
+    """
     rows = []
     for result in graded:
         question, response, (answer, verdict) = (

@@ -153,9 +153,8 @@ def _list_tokens(tokenizer: Any) -> list[int]:
 def _raise_logits(model: Any, tokens: list[int]) -> None:
     """Raise the logits of these tokens by about `LOGIT_GAP` at every position, by changing weights in place.
 
-    All embeddings get a large first component, which stays the largest through the layers. The last norm scales the
-    hidden state so that this component is about sqrt(width). The output matrix's first column is therefore raised by
-    `LOGIT_GAP` / sqrt(width) for the tokens.
+    All embeddings get a large first component, which stays the largest through the layers. After the last norm it is
+    about sqrt(width). The output matrix's first column is therefore raised by `LOGIT_GAP` / sqrt(width) for the tokens.
     """
     model.get_input_embeddings().weight[:, 0] += 1.0
     head = model.get_output_embeddings().weight

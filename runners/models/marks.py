@@ -45,7 +45,10 @@ class Marks:
     """
 
     def __init__(self, tokenizer: Any) -> None:
-        """Find the control tokens of a transformers tokenizer."""
+        """Find the control tokens of a transformers tokenizer, and build the pattern that finds their texts.
+
+        A longer mark is found before a shorter mark that it begins with.
+        """
         self._tokenizer = tokenizer
         templates = tokenizer.chat_template or ""
         template = "".join(templates.values() if isinstance(templates, dict) else [templates])
@@ -101,7 +104,10 @@ class Marks:
 
     @cached_property
     def _unmarked(self) -> Any:
-        """Return a tokenizer whose control tokens have stand-ins as their texts, so that it encodes marks as plain text."""
+        """Return a copy of the tokenizer in which the text of each control token is its stand-in.
+
+        The copy encodes marks as plain text, and stand-ins as control tokens.
+        """
         inner = self._tokenizer._tokenizer
         settings = json.loads(inner.to_str())
         texts = {mark.text: mark.stand_in for mark in self.marks}

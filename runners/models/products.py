@@ -50,7 +50,7 @@ def choose_products(maker: str, instructions: str, named: str = "", onednn: bool
         maker: The processor's maker, as in /proc/cpuinfo.
         instructions: The instructions that torch uses, as `torch.backends.cpu.get_cpu_capability()`.
         named: The library that `REODSL_PRODUCTS` names, or an empty text.
-        onednn: Whether torch was built with oneDNN, whose products are torch's otherwise.
+        onednn: Whether torch was built with oneDNN. If not, torch's own library is used for all products.
 
     Raises:
         Problem: E0975, `named` is not a library.

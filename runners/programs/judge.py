@@ -66,7 +66,15 @@ class ProgramJudge(WorkerPool):
         return self.map(self._judge, programs, lambda death: "timeout" if death.late else LOST)
 
     def _judge(self, worker: Worker, program: tuple[str, TestCases]) -> str:
-        """Return a program's outcome: by its outputs, by a function's results, or by tests in Python."""
+        """Return a program's outcome, as `judge` does.
+
+        The type of the tests decides what is judged: the program's outputs, the results of its function, or whether
+        tests in Python pass.
+
+        Args:
+            worker: The process that runs programs.
+            program: The program's text, and its tests.
+        """
         text, tests = program
         try:
             if isinstance(tests, Inputs):

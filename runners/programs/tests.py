@@ -146,7 +146,8 @@ def _read_calls(name: str, pairs: list[tuple[Any, Any]]) -> Calls:
 
     Args:
         name: The name of the function; empty if unknown.
-        pairs: Lists of arguments and values, or texts with one JSON value per line.
+        pairs: For each call, its arguments and its expected result: a list and a value, or a text with one argument as
+            JSON per line and a text of JSON.
 
     Raises:
         Unreadable: The arguments are no list, or a text is no JSON.

@@ -198,14 +198,18 @@ def main(memory_mib: int) -> None:
     parent = os.getppid()
 
     def prepare(tell: Tell) -> Callable[[], None]:
-        """Confine this process, and return the function that replies to requests; `tell` writes a reply."""
+        """Confine this process, and return the function that replies to requests.
+
+        Args:
+            tell: Writes a reply.
+        """
         confinable()
         limit_memory(memory_mib)
         sandbox = Sandbox(python_folders())
         sandbox.enter()
 
         def answer() -> None:
-            """Reply to each request."""
+            """Read requests as lines of JSON, and reply to each, until the parent process closes the pipe."""
             for line in lines(parent):
                 tell(answer_request(sandbox, json.loads(line)))
 

@@ -105,7 +105,16 @@ def measure(
 
 
 def _value(node: Expression, scope: _Scope) -> float:
-    """Return the value of an expression; verdicts are 1 or 0, and an undefined number is NaN."""
+    """Return the value of an expression; verdicts are 1 or 0, and an undefined number is NaN.
+
+    Args:
+        node: The expression.
+        scope: The values of names in the expression.
+
+    Raises:
+        Problem: E0922, if a response lacks a feature that the expression reads.
+        ValueError: The expression has a statistic over earlier steps, which callers replace by its value.
+    """
     match node:
         case Constant():
             return node.value
@@ -176,7 +185,11 @@ def _token_statistic(node: TokenRun, scope: _Scope) -> float:
 
 
 def _aggregate(node: Aggregate, scope: _Scope) -> float:
-    """Return a statistic over responses or splits that meet its condition, as `_summarise` does."""
+    """Return a statistic over the responses or splits that meet its condition.
+
+    A scope is made for each response or split, with the statistic's variable bound to it. `_summarise` says what the
+    result is if no response or split meets the condition.
+    """
     if node.over == "splits":
         scopes = [
             replace(

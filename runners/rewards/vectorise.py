@@ -355,7 +355,11 @@ class _Evaluator:
         }
 
     def rewards(self) -> tuple[Floats, dict[str, Floats]]:
-        """Return the rewards, [questions, rollouts, splits or parts], and the values of `let` definitions by name."""
+        """Return the rewards, and the values of `let` definitions by name.
+
+        Returns:
+            Rewards, [questions, rollouts, values], as `vectorise` describes; and the definitions' values with all axes.
+        """
         scope, lets = self.lets()
         if self.reward.dense is not None:
             ends = self.inputs.split_tokens
@@ -380,7 +384,16 @@ class _Evaluator:
         return _StepScope({response: _Response("group", 1)}, arrays)
 
     def value(self, node: Expression, scope: _StepScope) -> Floats:
-        """Return the value of an expression with the axes that the module describes."""
+        """Return the value of an expression for all responses, with the axes that the module describes.
+
+        Args:
+            node: The expression.
+            scope: The values of names in the expression.
+
+        Raises:
+            Problem: E0922, if a feature is missing; E0505, if reference samples are missing or cut.
+            ValueError: The expression has a statistic over earlier steps, which callers replace by its value.
+        """
         match node:
             case Constant():
                 return np.full((1,) * self.axes, node.value)
@@ -445,7 +458,10 @@ class _Evaluator:
         return np.full((1,) * self.axes, 0.0 if node.fn in ("sum", "count") else np.nan)
 
     def along(self, table: NDArray[Any], axis: int) -> NDArray[Any]:
-        """Return an array [questions, responses] with its responses along `axis`."""
+        """Reshape an array [questions, responses] to `axes` axes, with its responses along `axis`.
+
+        Axes other than question and `axis` have size 1.
+        """
         shape = [1] * self.axes
         shape[0], shape[axis] = table.shape
         return table.reshape(shape)
@@ -492,7 +508,11 @@ class _Evaluator:
         return self.along(tables[field], response.axis)
 
     def weights(self, rule: WeightRule) -> Floats:
-        """Return the weight c_j of each split by a weight rule, [questions, rollouts, splits]; 0 for absent splits."""
+        """Return the weight c_j of each split, [questions, rollouts, splits]; 0 for absent splits.
+
+        Args:
+            rule: How the weights are computed from a response's splits, in tokens.
+        """
         ends, present = self.inputs.split_tokens, self.inputs.present
         out = np.zeros(np.broadcast_shapes(ends.shape, present.shape))
         ends, present = np.broadcast_to(ends, out.shape), np.broadcast_to(present, out.shape)
@@ -508,7 +528,10 @@ class _Evaluator:
         return previous.reshape(*previous.shape, *([1] * (self.axes - 3)))
 
     def splits(self, table: NDArray[Any], axis: int) -> NDArray[Any]:
-        """Return an array [questions, rollouts, splits] with its splits along `axis`."""
+        """Reshape an array [questions, rollouts, splits] to `axes` axes, with its splits along `axis`.
+
+        Axes other than question, rollout and `axis` have size 1.
+        """
         shape = [1] * self.axes
         shape[0], shape[1], shape[axis] = table.shape
         return table.reshape(shape)

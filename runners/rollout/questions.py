@@ -157,7 +157,10 @@ class Reference:
 
 
 def read_references(folder: Path, count: int) -> dict[str, Reference]:
-    """Return the first `count` responses to each question of a `sample` task's result, by question id."""
+    """Return the first `count` responses to each question of a `sample` task's result, by question id.
+
+    Thinking tokens are empty if the task did not count thinking.
+    """
     path = folder / "samples.parquet"
     lazily = pl.scan_parquet(path, glob=False)
     columns = ["question", "tokens", "correct", *["thinking"] * ("thinking" in lazily.collect_schema())]

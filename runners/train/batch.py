@@ -72,7 +72,9 @@ class TrainBatch:
         read_only: Sequence[Sequence[tuple[int, int]]] | None = None,
         teacher: Sequence[Sequence[int]] = (),
     ) -> TrainBatch:
-        """Return a batch of prompts and responses with weights of 1; the other columns of trained tokens are empty.
+        """Return a batch of prompts and responses, with weights of 1.
+
+        Except `positions` and `weights`, the columns of trained tokens are empty.
 
         Args:
             prompts: Token ids of each row's prompt.
@@ -110,7 +112,10 @@ class TrainBatch:
 
     @staticmethod
     def concat(batches: Sequence[TrainBatch]) -> TrainBatch:
-        """Concatenate batches that have the same non-empty columns."""
+        """Return the rows of all batches as one batch; a single batch is returned unchanged.
+
+        The batches must have the same non-empty columns.
+        """
         if len(batches) == 1:
             return batches[0]
         columns = {
@@ -258,7 +263,8 @@ class MicroBatch:
 def make_packed(batch: TrainBatch, device: torch.device) -> MicroBatch:
     """Return rows as a micro-batch without padding, on a device.
 
-    A batch without rows becomes a single token without gradient, so that a rank without work can join a pass.
+    A batch without rows becomes a single input token and no trained token. A rank without work can then join a pass, as
+    all ranks of a sharded model must.
     """
     # The last token is never an input: nothing is predicted from it.
     lengths = batch.lengths - 1
@@ -282,7 +288,8 @@ def make_packed(batch: TrainBatch, device: torch.device) -> MicroBatch:
 def make_padded(batch: TrainBatch, device: torch.device) -> MicroBatch:
     """Return rows as a micro-batch padded to one width, on a device.
 
-    A batch without rows becomes a single token without gradient, so that a rank without work can join a pass.
+    A batch without rows becomes a single input token and no trained token. A rank without work can then join a pass, as
+    all ranks of a sharded model must.
     """
     # The last token is never an input: nothing is predicted from it.
     lengths = batch.lengths - 1

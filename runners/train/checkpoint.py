@@ -118,7 +118,7 @@ def load_state(
     ranks: Ranks,
     teacher: nn.Module | None = None,
 ) -> TrainingState:
-    """Restore model, optimizers and a moving teacher in place from the last `save_state`, if a state was saved.
+    """Restore model, optimizers and teacher in place from the last `save_state`, if a state was saved.
 
     The arguments are those of `save_state`. The state may have been saved by another number of processes.
 
@@ -161,7 +161,7 @@ def _restore(
         tensors: Pairs of a stored name (`model/…`, `teacher/…` or `optimizer/…`) and this rank's rows.
         model: The policy.
         optimizers: The optimizers of the policy.
-        teacher: The moving teacher, if there is a teacher.
+        teacher: A model that follows the policy by a moving average; None if there is no such teacher.
 
     Raises:
         KeyError: A parameter was not stored, or a stored name is unknown.

@@ -313,7 +313,7 @@ class _Process:
     def _read_report(self) -> None:
         """Wait for the next report of the process, and store it in `end`: a Problem, or None for success.
 
-        If the process exits without a report, `end` becomes a ProcessDied, unless a failure is stored already.
+        If the process exits without a report, `end` becomes a ProcessDied; a failure that is stored already stays.
         """
         size = self._reports.read(8)
         report = self._reports.read(int.from_bytes(size, "big")) if len(size) == 8 else b""

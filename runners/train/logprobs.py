@@ -73,7 +73,7 @@ class _TokenLogprobs(Function):
 
 
 def chunk_rows(weight: Tensor) -> int:
-    """Return the number of tokens in a chunk, whose logits are in memory at once.
+    """Return the number of tokens in a chunk; the logits of one chunk are in memory at once.
 
     Args:
         weight: The output matrix, [vocabulary, hidden].
@@ -164,7 +164,8 @@ def _slopes(
 def token_entropies(hidden: Tensor, weight: Tensor, temperature: float = 1.0) -> Tensor:
     """Return the entropy of softmax(hidden @ weight.T / temperature) at each token.
 
-    The backward pass recomputes the logits, so that only one chunk of logits is in memory.
+    The tokens are divided into chunks, and the backward pass recomputes the logits. Only one chunk of logits is then in
+    memory.
 
     Args:
         hidden: Hidden states, [tokens, hidden].
@@ -301,8 +302,8 @@ def token_divergences(
     For `TopkDistributions` the divergence is over k + 1 outcomes: the k tokens, and all other tokens together. It is at
     most the divergence over the vocabulary, and 0 if p and q agree on each of the k tokens.
 
-    The gradient is with respect to p alone. The backward pass recomputes the logits, so that only one chunk of logits
-    is in memory.
+    The gradient is with respect to p alone. The backward pass recomputes the logits chunk by chunk, to keep few of them
+    in memory.
 
     Args:
         hidden: The policy's hidden states, [tokens, hidden].

@@ -115,9 +115,8 @@ def policy_loss(
 def _sequence_log_ratio(log_ratio: Tensor, lengths: Tensor | None) -> Tensor:
     """Return, for each token, the mean log-ratio over the tokens of its response, [tokens].
 
-    The gradient is not that of the mean but that of the token's own log-ratio. If all tokens of a response have equal
-    advantages and weights, the sum of the loss over the response still has the gradient of the geometric mean of the
-    ratios.
+    The value is the mean, but its gradient is the gradient of the token's own log-ratio. If all tokens of a response
+    have equal advantages and weights, the loss of the response then has the gradient of the geometric mean of the ratios.
 
     Args:
         log_ratio: The log-ratio of each token, [tokens].
@@ -140,8 +139,8 @@ def divergence(logprobs: Tensor, reference: Tensor, estimator: str = "k3") -> Te
 
     With d = logprobs - reference, `k1` is d, `k2` is d^2 / 2 and `k3` is e^-d - 1 + d. The expected gradient of k2 is
     the gradient of the divergence. The expected gradient of k1 is 0 for all policies. k1 therefore has the value d and
-    the gradient of k2. The expected gradient of k3 is that of KL(reference || policy), which agrees with the gradient of
-    KL(policy || reference) to first order.
+    the gradient of k2. The expected gradient of k3 is the gradient of KL(reference || policy). For a policy close to the
+    reference model, it equals the gradient of KL(policy || reference) to first order.
 
     Args:
         logprobs: Log-probabilities of the policy, [tokens].

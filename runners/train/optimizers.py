@@ -170,7 +170,7 @@ def build_optimizers(model: Any, settings: Optimizer) -> list[torch.optim.Optimi
 
 
 def set_learning_rate(optimizers: Sequence[torch.optim.Optimizer], factor: float) -> None:
-    """Set every group's rate to its full rate times `factor`.
+    """Set the learning rate of every parameter group to its rate before any curve (`full_lr`) times `factor`.
 
     Args:
         optimizers: The optimizers.

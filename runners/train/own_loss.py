@@ -154,7 +154,10 @@ class UserLoss:
 
     @contextmanager
     def _explain(self) -> Iterator[None]:
-        """Turn errors of the user's code inside a `with` block into E0744 at the line that failed."""
+        """Turn errors of the user's code inside a `with` block into E0744 at the line that failed.
+
+        KeyboardInterrupt passes through. A UserCodeError, such as a missing function, gives E0744 about the file.
+        """
         try:
             yield
         except UserCodeError as failure:

@@ -202,7 +202,15 @@ class PpoStage(StageRunner):
     """
 
     def __init__(self, context: StageContext, method: Ppo) -> None:
-        """Load the questions, open the engine with the policy's weights, and restore the tracks and waiting steps."""
+        """Load the questions, open the engine with the policy's weights, and restore the state of an earlier attempt.
+
+        The state is the values of tracks, and with `lag` the steps that were sampled but not yet trained on. If opening
+        fails, all that was opened is closed.
+
+        Args:
+            context: The settings and objects of the stage.
+            method: The settings of PPO.
+        """
         super().__init__()
         self.context, self.learner, self.job = context, context.learner, context.job
         self.crew = Crew(self.learner, context.reference)
@@ -261,7 +269,13 @@ class PpoStage(StageRunner):
         return row, self._seconds(data, (start, loaded), (requested, waited), (waited, now()))
 
     def make_step(self, step: int) -> StepData:
-        """Return a step's data: sample, grade and score as many draws of questions as the step needs."""
+        """Return a step's data: sample, grade and score as many rounds of questions as the step needs.
+
+        The tracks' values are computed before, and the step's rollouts are recorded for later tracks.
+
+        Args:
+            step: The step, counted from 0.
+        """
         self._ensure_weights()
         sampler, metrics, seconds = self.tracks.prepare(step)
 
@@ -391,7 +405,10 @@ class PpoStage(StageRunner):
         return functions, function.advantages
 
     def _open_engine(self) -> Engine:
-        """Open the engine of rollouts, with the starting weights."""
+        """Open the engine of rollouts, with the weights that the stage starts from.
+
+        An engine that shares devices with the trainer is told how many bytes the trainer still needs.
+        """
         return open_engine(
             self.job.inputs["start"] / "checkpoint",
             self.job.resources,

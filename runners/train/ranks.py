@@ -114,7 +114,9 @@ class Ranks:
         return received
 
     def all_reduce_sum(self, numbers: Sequence[float]) -> list[float]:
-        """Sum numbers over all ranks, in order of rank, so that each rank gets the same bits.
+        """Sum numbers over all ranks; all ranks must call this.
+
+        Each rank adds in order of rank, so all ranks get equal bits.
 
         Args:
             numbers: This process's numbers; every process passes equally many.

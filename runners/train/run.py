@@ -131,7 +131,10 @@ def _choose_precision(stage: Stage, job: Job) -> torch.dtype:
 
 
 def _build_learner(stage: Stage, job: Job, ranks: Ranks) -> Learner:
-    """Load the model to train, and build its optimizers and its learner."""
+    """Load the model to train, and build its optimizers and its learner.
+
+    Activation checkpointing is on if the stage says so, or by default on a GPU.
+    """
     device = job.resources.device
     start = job.inputs["start"] / "checkpoint"
     model, scorer = _place_model(stage, job, ranks, start, stage.lora)

@@ -23,7 +23,9 @@ from runners.train.ranks import ALONE, Ranks
 
 
 class Scorer(nn.Module):
-    """A module from token ids to log-probabilities, so that FSDP2 gathers parameters from the embedding to the loss.
+    """A module that computes log-probabilities from token ids.
+
+    FSDP2 can then gather all parameters, from the embedding to the output matrix, within this module's forward pass.
 
     `precision` is the precision of passes. A sharded model's gathered weights have it. If `casts` is True, passes use
     autocast instead: residual stream, norms and softmax stay in float32.

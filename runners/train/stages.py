@@ -208,7 +208,11 @@ class SftStage(StageRunner):
     """Next-token training on the traces of the questions."""
 
     def __init__(self, context: StageContext, method: Sft) -> None:
-        """Load the traces of the stage's questions."""
+        """Load the traces of the stage's questions.
+
+        Raises:
+            Problem: E0510 or E0927, as `traces_of`; E0513, if traces with prefixes do not fill a batch.
+        """
         super().__init__()
         self.context, self.method = context, method
         table = read_table(context.job.inputs["data"])
@@ -319,7 +323,11 @@ class PreferenceStage(StageRunner):
     """Training on pairs of responses, relative to a frozen reference model if the method has a reference model."""
 
     def __init__(self, context: StageContext, method: Preference) -> None:
-        """Load the pairs of the stage's questions."""
+        """Load the pairs of the stage's questions.
+
+        Raises:
+            Problem: E0510 or E0927, as `pairs_of`; E0513, if the pairs do not fill a batch.
+        """
         super().__init__()
         self.context, self.method = context, method
         table = read_table(context.job.inputs["data"])
