@@ -62,7 +62,8 @@ class Request:
     def after(self, response: Generation, max_tokens: int | None = None) -> Request:
         """Return the request that continues a response to this request.
 
-        The prompt of the new request ends with the response, and the stream of uniforms goes on behind the response.
+        Its prompt is this prompt and the response, insertions included. Its first token is sampled with the random
+        number that follows those of the response's tokens.
 
         Args:
             response: The response so far.

@@ -168,6 +168,10 @@ class Remote:
     async def _post(self, request: dict[str, Any], largest: int) -> bytes:
         """Send a request once, and return the body of the reply.
 
+        Args:
+            request: The JSON object to send.
+            largest: The most bytes of the reply.
+
         Raises:
             RefusedReply: There is no connection, no reply in time, or a status other than 200.
         """

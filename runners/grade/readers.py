@@ -203,7 +203,7 @@ def opens_box(text: str) -> bool:
 
 
 def _find_answers(reader: AnswerReader, text: str) -> list[Place]:
-    """Return all answers that a reader finds in a text, each after the length of the prefix that ends with the answer.
+    """Return all answers that a reader finds in a text, as pairs (length of the prefix that ends with the answer, answer).
 
     Boxes, numbers, code, and answers after markers are searched at most in the last `LONGEST_RESPONSE` characters.
     """
@@ -224,7 +224,7 @@ def _find_answers(reader: AnswerReader, text: str) -> list[Place]:
 
 
 def _find_code_blocks(text: str) -> list[Place]:
-    """Return the content of each Markdown block of code, after the position at the end of its closing backticks.
+    """Return the Markdown blocks of code in a text, as pairs (position after the closing backticks, content).
 
     A fence without text, of at least as many backticks as the opening fence, closes a block. Empty blocks and a block
     that is not closed are left out.
@@ -245,7 +245,7 @@ def _find_code_blocks(text: str) -> list[Place]:
 
 
 def _find_after_marker(text: str, marker: str) -> list[Place]:
-    """Return the answer after each occurrence of a marker, after the position at the end of the answer.
+    """Return the answers after the occurrences of a marker, as pairs (position after the answer, answer).
 
     The answer is the rest of the marker's line up to another marker, or the next line with text if the rest is empty. A
     longer answer than `LONGEST_ANSWER` is left out.
@@ -267,7 +267,7 @@ def _find_after_marker(text: str, marker: str) -> list[Place]:
 
 
 def _find_matches(text: str, pattern: str) -> list[Place]:
-    """Return the answer of each match of a regular expression, after the position at the end of the match.
+    """Return the answers of all matches of a regular expression, as pairs (position after the match, answer).
 
     The answer is the match's first group, or the full match if the pattern has no group. Empty answers and answers
     longer than `LONGEST_ANSWER` are left out. Only the last `LONGEST_MATCHED` characters are searched.

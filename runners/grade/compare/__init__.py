@@ -247,7 +247,10 @@ def expressions(reference: str) -> list[str]:
 
 
 def _expressions(text: str, depth: int) -> list[str]:
-    """Return the formulas in a text that only computer algebra can read; "" among them means an unreadable member.
+    """Return the formulas in a text that only computer algebra can read.
+
+    The result is empty for numbers, words, dates and chemical formulas. A text with members gives the formulas of its
+    members. An empty string stands for a text or member that cannot be read at all.
 
     Args:
         text: A reference or a member of a reference, in the spelling of `plain`.

@@ -368,7 +368,10 @@ def _read_prefixed(text: str) -> MeasuredQuantity | None:
 
 
 def _read_arc(text: str) -> MeasuredQuantity | None:
-    r"""Return the angle in degrees that degrees with minutes and seconds are: 12.51 for `12^\circ 30' 36''`; else None."""
+    r"""Return an angle of degrees, minutes and seconds as degrees: 12.51 for `12^\circ 30' 36''`.
+
+    The seconds may be missing. The result is None for another text, and for 60 minutes or more.
+    """
     match = _ARC.fullmatch(text)
     if match is None or float(match[3]) >= 60:
         return None
