@@ -40,7 +40,10 @@ def end_when_stopped() -> None:
 
 
 def leave(code: int) -> None:
-    """Start a timer that ends this process with an exit code after half of `GRACE_SECONDS`, even if a thread still runs."""
+    """Start a timer that ends this process with an exit code after half of `GRACE_SECONDS`.
+
+    It ends the process even if a thread still runs; Python itself would wait for the thread.
+    """
     import threading
 
     timer = threading.Timer(GRACE_SECONDS / 2, os._exit, (code,))

@@ -241,10 +241,11 @@ def open_plain(path: Path) -> BinaryIO:
 
 
 def _open_file(path: Path) -> BinaryIO:
-    """Check that a path leads to a plain file, and open it.
+    """Check that a path leads to a plain file, and open the file.
 
     Raises:
-        _ReplacedFile: another file has replaced it between check and opening.
+        NotPlain: the path leads to no plain file.
+        _ReplacedFile: another file has replaced the checked file before it was opened.
     """
     status = stat_plain(path)
     handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)

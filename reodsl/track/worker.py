@@ -77,7 +77,7 @@ class Trackio:
         self.run.log(dict(values), step=step)
 
     def close(self, status: str) -> None:
-        """End the run; trackers may show the status, `finished`, `failed` or `interrupted`."""
+        """End the run; trackio has no status of a run, so `status` is not used."""
         self.run.finish()
 
 
@@ -111,7 +111,7 @@ class Wandb:
         self.run.log(dict(values), step=step)
 
     def close(self, status: str) -> None:
-        """End the run; trackers may show the status, `finished`, `failed` or `interrupted`."""
+        """End the run, which is shown as failed if the status is not `finished`."""
         self.run.finish(exit_code=0 if status == "finished" else 1)
 
 
@@ -135,7 +135,7 @@ class Tensorboard:
         )
 
     def close(self, status: str) -> None:
-        """End the run; trackers may show the status, `finished`, `failed` or `interrupted`."""
+        """Close the event file; TensorBoard has no status of a run, so `status` is not used."""
         self.writer.close()
 
 

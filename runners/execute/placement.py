@@ -38,7 +38,7 @@ class RayNode:
 def declared_nodes(clusters: Iterable[Cluster]) -> tuple[RayNode, ...]:
     """Return nodes to declare to Ray on this machine for a rehearsal, whose GPUs do not exist.
 
-    There are as many nodes as the cluster with most nodes has, each with the largest number of GPUs for a node in any
+    They suffice for each of the clusters: the number of nodes, and the number of GPUs of a node, are the largest in any
     cluster. A node has two more cores than GPUs, for tasks without GPUs.
     """
     all_clusters = tuple(clusters)

@@ -273,7 +273,7 @@ class _Loop:
                 stack.extend(self.readers[reader])
 
     def _block(self, task_id: str) -> None:
-        """Note that a task cannot run, because a task failed whose result it needs."""
+        """Record that a task cannot run: a task whose result it needs failed, or the store cannot be written."""
         self.blocked.add(task_id)
         self.results.blocked.append(task_id)
         self.run.emit(Event("blocked", task_id))

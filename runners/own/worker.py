@@ -69,7 +69,7 @@ class _Sink(io.TextIOBase):
 
 
 def packages_of(source: str) -> list[str]:
-    """Return the names of the modules that a file's top-level statements import."""
+    """Return the names of the modules that a file imports in statements at its top level; relative imports do not count."""
     packages: list[str] = []
     for node in ast.parse(source).body:
         if isinstance(node, ast.Import):

@@ -128,9 +128,9 @@ _STEM = re.compile(
 
 
 def form_of(row: Mapping[str, Any]) -> ResultForm | None:
-    """Return the first form in `FORMS` of which a row has all paths in `has`, with a value at each.
+    """Return the form of a row: the first in `FORMS` whose paths `has` all lead to values in the row.
 
-    Otherwise the form is `PLAIN` if the row has the field `correct` with no value, else None.
+    If no form fits, the result is `PLAIN` for a row whose field `correct` is empty, else None.
     """
     fitting = (form for form in FORMS if all(find(row, path) is not None for path in form.has))
     return next(fitting, PLAIN if set(PLAIN.has) <= row.keys() else None)
