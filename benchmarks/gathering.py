@@ -67,17 +67,17 @@ METHOD = Ppo(
 class FirstOfMany(Ranks):
     """The first process of many, whose others take what they are given and have nothing to say."""
 
-    def share(self, value: T | None) -> T:
+    def broadcast(self, value: T | None) -> T:
         taken: T = pickle.loads(pickle.dumps(value))
         return taken
 
-    def gather(self, value: T) -> list[T]:
+    def all_gather_objects(self, value: T) -> list[T]:
         return [value] * self.world
 
-    def join(self, numbers: Tensor) -> Tensor:
+    def all_gather(self, numbers: Tensor) -> Tensor:
         return numbers
 
-    def spread(self, tensors: Sequence[Tensor]) -> list[Tensor]:
+    def broadcast_tensors(self, tensors: Sequence[Tensor]) -> list[Tensor]:
         return list(tensors)
 
 
