@@ -156,6 +156,9 @@ class _Lowering:
     def train(self, experiment: Experiment, index: int, seed: int) -> str:
         """Add the training of stage `index` of an experiment, with all its inputs, and return its id.
 
+        The inputs are the previous stage or the start, the questions or a selection, and if the stage needs them the
+        reference model's responses, the teacher and found budgets.
+
         Args:
             experiment: The experiment.
             index: The position of the stage, from 0.

@@ -54,11 +54,13 @@ class Keys:
         return self.prints.skipped > before
 
     def key(self, task: Task, inputs: Mapping[str, Manifest]) -> tuple[str, dict[str, Any]]:
-        """Return the key of a task's result, and the material whose digest the key is.
+        """Return the key of a task's result and its material.
+
+        The material is everything that the result depends on, as JSON data. The key is the digest of the material.
 
         Args:
             task: The task.
-            inputs: The stored result that fills each role.
+            inputs: The stored results that the task reads, by role (the name of an input, such as `data`).
         """
         key_material = material(task, self.payload(task), contents(task, inputs))
         return digest(key_material), key_material

@@ -222,7 +222,8 @@ def find_vocabulary(record: Record | None) -> Vocabulary | None:
     """Return the vocabulary of the model that an arm or a checkpoint descends from.
 
     Returns:
-        The words of a word-level tokenizer, or else the model's vocabulary size; None if the spec has neither.
+        The model with the words of its word-level tokenizer, or else with the size of its vocabulary. None if the
+        spec gives neither, or names no model.
     """
     model = find_model(record)
     if model is None:

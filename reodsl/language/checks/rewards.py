@@ -598,7 +598,7 @@ def _shows_answer(wording: Record | None) -> bool:
 
 
 def _check_hidden_answer(wording: Record) -> Iterator[Diagnostic]:
-    """Report E0512 if a wording shows the reference answer, for a model that must find the answer itself."""
+    """Report E0512 if a wording shows the reference answer, which only a teacher's wording may do."""
     if _shows_answer(wording):
         yield Settings(wording)["question"].error(
             "E0512",

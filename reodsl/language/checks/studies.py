@@ -75,7 +75,8 @@ def list_members(frontier: DeclaredFrontier) -> list[tuple[DeclaredArm, Span]]:
 def check_frontiers(case: CheckedStudy) -> Iterator[Diagnostic]:
     """Check each frontier over the study's arms.
 
-    Report E0607 if it ends after the arms' grid, and W0602 for arms trained on the measure that it scores.
+    Report E0607 if a frontier ends after the grid of its arms. Report W0602 for an arm in the frontier of the
+    study's score, if the reward of the arm resembles this score.
     """
     for frontier in case.study.frontiers:
         if frontier.envelope is not None:

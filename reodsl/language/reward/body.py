@@ -381,7 +381,10 @@ def _report_duplicate(ctx: Context, name: tree.Ident) -> None:
 
 
 def _define_function(body: FormulaScope, item: tree.Let) -> None:
-    """Add a local function, `let f(a) = …`, to the names of the body; its value is typed at each call.
+    """Add a local function, `let f(a) = …`, to the names of the body.
+
+    The value of the function is typed at each call. It may use the names that are defined above the function, which
+    are copied here.
 
     Raises:
         NoValue: The name of the function or of a parameter is taken, which was reported.

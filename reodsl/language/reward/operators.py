@@ -384,7 +384,10 @@ def _is_share(count: Expression, total: Expression) -> bool:
 
 
 def _split_conjuncts(test: Expression | None) -> set[Expression]:
-    """Return the set of conditions that `and` joins into a condition; only `test` without `and`, empty for None."""
+    """Return the set of the conditions that `and` joins in `test`.
+
+    A condition without `and` is the only item of the set. The set is empty for None.
+    """
     if isinstance(test, Infix) and test.fn == "and":
         return _split_conjuncts(test.left) | _split_conjuncts(test.right)
     return set() if test is None else {test}

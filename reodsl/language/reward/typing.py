@@ -879,7 +879,7 @@ def _type_weight(body: FormulaScope, expr: tree.Call, rule: WeightRule) -> Typed
         rule: The rule, which is the name of the function.
 
     Raises:
-        NoValue: The argument is another number, which was reported.
+        NoValue: The argument is another number than a split, which was reported.
     """
     argument = _take_split_argument(body, expr, rule)
     value = type_expression(body, argument)
