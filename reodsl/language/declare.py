@@ -393,7 +393,9 @@ def _suggest_parent(value: Value, kind: Kind, name: str) -> str:
 def amend(ctx: Context, expr: tree.Amend, scope: Scope) -> Value:
     """Return the value of `BASE { … }`: a record with the settings of the block in place of its own.
 
-    A checkpoint or a model as BASE becomes an experiment that starts from it.
+    A checkpoint or a model as BASE becomes an experiment that starts from it. The result has no `owner`,
+    because no declaration has its settings. Defaults are filled in, except for a kind such as `recipe` whose
+    records may lack settings (`Kind.partial`).
 
     Args:
         ctx: The state of the evaluation, to which errors are reported.

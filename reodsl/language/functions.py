@@ -366,10 +366,10 @@ def _reached(ctx: Context, args: Arguments, call: tree.Call) -> Value:
 
 
 def _every(ctx: Context, args: Arguments, call: tree.Call) -> Value:
-    """Return the value of `every(step, from, to)`: the multiples of a step as a list of tokens.
+    """Return the value of `every(step, from, to)`: the list `from`, `from + step`, … up to `to`, in tokens.
 
     Raises:
-        NoValue: The list is empty or too long; E0303 was reported.
+        NoValue: `from` is larger than `to`, or the list is longer than `MOST_ITEMS`; E0303 was reported.
     """
     step, first, last = _take_number(args, "step"), _take_number(args, "from"), _take_number(args, "to")
     if first > last:

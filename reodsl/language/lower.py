@@ -60,7 +60,8 @@ def lower(
 ) -> Spec:
     """Return the spec of a study or of a single experiment.
 
-    An experiment becomes a study with two arms: the model that it starts from, and the trained model.
+    An experiment becomes a study of its own. If it is trained, the study also evaluates the model that it starts
+    from. A study or experiment without a comment takes the file's docstring.
 
     Args:
         program: The evaluated spec, without errors.

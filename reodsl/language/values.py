@@ -463,7 +463,7 @@ def join_kinds(words: Sequence[str]) -> str:
 
 
 def walk(record: Record, prefix: str = "") -> Iterator[tuple[str, Slot]]:
-    """Yield every setting of a record and of the blocks inside it, with its dotted path.
+    """Yield the settings of a record and of the blocks inside it with their dotted paths, but not blocks themselves.
 
     Args:
         record: The record.

@@ -130,7 +130,9 @@ def _explain_import(analysis: Analysis, site: CursorSite, word: Token) -> Explan
 def _explain_name(analysis: Analysis, site: CursorSite, word: Token) -> Explanation | None:
     """Return the explanation of a name used as a value; None for an unknown name.
 
-    The name may be a word of the setting, a local name, a declaration, a function, or a word of rewards.
+    The name may be a word of the setting, a local name, a declaration, a function, or a word of rewards; the
+    first of these that applies is explained. In a formula a called function of rewards comes before
+    declarations.
 
     Args:
         analysis: The evaluated spec.

@@ -261,7 +261,7 @@ def settle(table: dict[int, Row], states: list[int], start: int) -> list[int]:
 
 @cache
 def _symbols_by_state() -> dict[int, str]:
-    """Return for each state of the parser the grammar symbol of all transitions that lead to the state."""
+    """Return for each state of the parser the grammar symbol that it was reached by; in an LALR table there is one."""
     table = load_grammar().parser.parser._parse_table
     return {
         to: symbol for row in table.states.values() for symbol, (action, to) in row.items() if action is Shift
