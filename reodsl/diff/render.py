@@ -175,7 +175,10 @@ def _unnamed_rows(difference: SettingDiff) -> tuple[ChangedSetting, ...]:
 
 
 def _heads(names: Sequence[tuple[str, str]], sides: tuple[str, str]) -> tuple[str, str, str]:
-    """Return the heads of three columns: for a single arm with two names its names, else the arms and the two sides.
+    """Return the heads of three columns.
+
+    A single arm that has another name on each side is headed by its two names. Otherwise the first head names the arms,
+    and the other two name the sides.
 
     Args:
         names: Names of the arms on both sides, a pair for each arm of the group.

@@ -387,7 +387,7 @@ def score_responses(
         relative_to: The baseline, if any.
 
     Returns:
-        Rows over all seeds. For `ended` responses REG has only bounds.
+        Rows over all seeds. For `ended` responses REG has only bounds. Without a frontier, REG and its bounds are None.
 
     Raises:
         Problem: E0431 if models have different questions, E0435 for `ended` models as a frontier.

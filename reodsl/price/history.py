@@ -65,7 +65,8 @@ def questions_in(data: Mapping[str, Any]) -> int | None:
 def prompt_tokens(data: Mapping[str, Any], longest: float) -> float:
     """Return the mean number of tokens of a prompt, at most `longest`.
 
-    It is the number of words in the templates of generated sources, or `PROMPT` for a data set without such a source.
+    It counts words: those of a generated question without its steps, and those of a step times the mean number of steps,
+    averaged over the generated sources. It is `PROMPT` for a data set without a source of questions made of steps.
 
     Args:
         data: payload of a data set.
@@ -229,7 +230,8 @@ def _train_facts(
     """Return the sizes of a stored training, and the seconds of all its steps by term of the price.
 
     A term is left out if the training did not record its seconds. The sizes have no length of prompts and no number
-    of questions, which the task's settings give.
+    of questions, which the task's settings give. A step may draw questions several times (`rounds` in the metrics); the
+    share of equal groups is then a mean over draws, and trained tokens are a share of one draw's tokens.
 
     Args:
         folder: folder of the result.

@@ -235,7 +235,7 @@ def total(prices: Prices, now: Iterable[str], later: Iterable[str]) -> str:
     Args:
         prices: prices of all tasks.
         now: ids of tasks that have to run.
-        later: ids of tasks of which only a later result tells whether they have to run.
+        later: ids of tasks that may have to run, which is known only after other tasks have run.
     """
     now, later = tuple(now), tuple(later)
     first, second = prices.hours(now), prices.hours(later)

@@ -22,7 +22,8 @@ def choose_highlighted(material: Material, table: pl.DataFrame) -> tuple[str, ..
     """Choose at most `MOST` arms that charts show, in the study's order; empty if the study has no more than that.
 
     Arms are chosen in this order: arms named in the spec's charts, the baseline, some arms that others start from, and
-    arms by `rank_arms`. If the spec's charts and the baseline name more than `MOST` arms, all of these are chosen.
+    arms by `rank_arms`. Charts that name more than `MOST` arms do not count. All arms of the other charts and the
+    baseline are chosen, even if they are more than `MOST`.
 
     Args:
         material: results of the run.
@@ -48,7 +49,10 @@ def rank_arms(table: pl.DataFrame) -> list[str]:
 
 
 def keep_arms(material: Material, arms: Sequence[str]) -> Material:
-    """Return a report's material with the results of some arms only; frontiers are still those of all arms."""
+    """Return a report's material with only some arms' curves, scores, metrics and folders of evaluations and trainings.
+
+    Everything else is unchanged, so frontiers are still those of all arms.
+    """
     names = set(arms)
 
     def keep(frame: pl.DataFrame, column: str = "arm") -> pl.DataFrame:
