@@ -58,23 +58,6 @@ def text(results: dict[str, Any]) -> str:
     ]
     rows += [
         (
-            f"share of the core's products in {phase}, {name}",
-            f"{in_percent(row[f'{phase}_share'])}%",
-            f"of {results['products']['peak']} GFLOP/s, the best product of 1024 x 1024 x 1024",
-        )
-        for name, row in results["step"].items()
-        for phase in ("generation", "scoring", "update")
-    ]
-    rows += [
-        (
-            f"products of float32, {name}",
-            f"{row['training'][0]} and {row['training'][1]} GFLOP/s in training",
-            f"by torch's default library and by oneDNN; {row['generation'][0]} and {row['generation'][1]} in generation",
-        )
-        for name, row in results["products"]["shapes"].items()
-    ]
-    rows += [
-        (
             "generation, varied, max 256",
             f"{engine['speed_over_peer']:.2f}× `transformers.generate`",
             f"{engine['tokens_per_cpu_second']:,.0f} against "
@@ -114,14 +97,37 @@ def text(results: dict[str, Any]) -> str:
             f"rounds {lag['ratios']}; seconds {lag['seconds']}",
         ),
     ]
-    machine, chosen = results["machine"], results["products"]["chosen"]
+    # Results from before the products of both libraries were measured have no such part.
+    if "products" in results:
+        rows += product_rows(results["products"], results["step"])
     return f"""# Measured
 
-Made by `make bench` on {machine["processor"]}, one thread a process, float32, Python {machine["python"]}; {chosen}.
-Peers ran in turn with ours; figures are medians. Trust ratios before absolute times.
+Made by `make bench` on {results["machine"]["processor"]}, one thread a process, float32, Python
+{results["machine"]["python"]}. Peers ran in turn with ours; figures are medians. Trust ratios before absolute times.
 
 {markdown(("what", "figure", ""), rows)}
 """
+
+
+def product_rows(products: dict[str, Any], steps: dict[str, Any]) -> list[tuple[str, str, str]]:
+    """Return the rows of products: the share of a core that each phase of a step reaches, and rates of both libraries."""
+    rows = [
+        (
+            f"share of the core's products in {phase}, {name}",
+            f"{in_percent(row[f'{phase}_share'])}%",
+            f"of {products['peak']} GFLOP/s, the best product of 1024 x 1024 x 1024; {products['chosen']}",
+        )
+        for name, row in steps.items()
+        for phase in ("generation", "scoring", "update")
+    ]
+    return rows + [
+        (
+            f"products of float32, {name}",
+            f"{row['training'][0]} and {row['training'][1]} GFLOP/s in training",
+            f"by torch's default library and by oneDNN; {row['generation'][0]} and {row['generation'][1]} in generation",
+        )
+        for name, row in products["shapes"].items()
+    ]
 
 
 def main() -> None:
