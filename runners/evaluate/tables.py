@@ -159,7 +159,8 @@ def summary(samples: Path, forced: Path, benchmarks: Sequence[str]) -> dict[str,
         benchmarks: The benchmarks, in the order of the result.
 
     Returns:
-        The numbers by benchmark, and those of `mean`: averages over benchmarks, and sums of counts.
+        The numbers by benchmark. The further key `mean` has averages over benchmarks, sums of counts, and the largest
+        number of samples.
     """
     frame = (
         pl.scan_parquet(samples, glob=False)

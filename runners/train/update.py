@@ -214,7 +214,7 @@ class Learner:
             return states
 
     def head(self) -> Tensor:
-        """Return the output matrix in the precision of passes, [vocabulary, hidden]; a collective."""
+        """Return the full output matrix in the precision of passes, [vocabulary, hidden]; all ranks must call this."""
         weight = self.model.get_output_embeddings().weight.detach()
         return full_tensor(weight).to(self.scorer.precision)
 
