@@ -142,7 +142,7 @@ def find_site() -> Site | None:
     """Return the innermost site among the callers."""
     frame = sys._getframe(2)
     while frame is not None:
-        if frame.f_code.co_qualname == "row.<locals>.say":
+        if frame.f_code.co_qualname == "row.<locals>.report_row":
             message = frame.f_locals["message"]
             return next(site for site, pattern in list_slips().items() if pattern.fullmatch(message))
         for site, _ in list_sites().get(frame.f_code.co_filename, ()):
