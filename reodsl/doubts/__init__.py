@@ -106,8 +106,8 @@ def report_left_out(task: Task, facts: Mapping[str, Any]) -> list[Diagnostic]:
     Rows dropped as duplicates are reported for the data set alone. A training on this data set does not report them.
 
     Args:
-        task: training or data set.
-        facts: counts as for `left_out_counts`.
+        task: The task of a training or of a data set.
+        facts: The numbers of kept and left-out rows, by name, that the finished task wrote.
     """
     trained = task.kind == "train"
     method, verb = (task.payload["stage"]["method"], "not trained on") if trained else ({}, "dropped")

@@ -261,8 +261,8 @@ def _apply_nested(ctx: Context, record: R, item: tree.NamedBlock, scope: Scope, 
         record: The record before the block.
         item: The nested block in the syntax tree.
         scope: The names that the block's expressions may use.
-        doc: The comment for settings of a block without a comment.
-        kind: The kind that has the block as a setting.
+        doc: The comment of the enclosing block, for the block and for settings of a block without its own comment.
+        kind: The kind of the record, which says what settings the record has.
     """
     name = item.name.name
     field = kind.fields.get(name)

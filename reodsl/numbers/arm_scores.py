@@ -121,8 +121,8 @@ def scores_of(
 ) -> tuple[ArmScores, tuple[int, ...]]:
     """Return an arm's scores by benchmark, with questions sorted by their ids, and the budgets of its forced answers.
 
-    Rows of forced answers are aggregated `lot` at a time. Memory then holds only a score of eight bytes for each
-    question and budget.
+    Rows of forced answers are aggregated `lot` at a time. Besides one lot, memory then holds twelve bytes for
+    each question and budget: a sum and a count.
 
     Args:
         samples: Responses, rows of `samples.parquet`.

@@ -521,9 +521,11 @@ def measure_cells(
 
 
 def edge(arms: Sequence[Sequence[ArmScores]], benchmark: str, seeds: int, weights: Floats) -> Edge:
-    """Return the frontier of some arms on a benchmark as three areas: cross-fitted, plain and best.
+    """Return the frontier of some arms on a benchmark as three areas (cross-fitted, plain, best) and their group parts.
 
     The plain areas are under each seed's best scores, and the best area is under the best means over seeds (see `Edge`).
+    For intervals, the areas are also split by groups of questions that are resampled together. `fitted.cells` and
+    `best_cells` have the area of each seed and group, and `fitted.without` has the area if a group is left out.
 
     Args:
         arms: Scores of each arm by seed, or a single item for an arm that is the same for all seeds.

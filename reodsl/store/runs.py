@@ -359,7 +359,7 @@ _LARGEST = 1e15
 
 
 def forget(store: Store, record: RunRecord) -> None:
-    """Remove all files of a run from the store: its record, spec, events and lock, but no result."""
+    """Remove all files of a run from the store: its record, spec, live tasks, events and lock, but no result."""
     for suffix in ("json", "spec", "tasks", "events", "lock"):
         _file(store, record, suffix).unlink(missing_ok=True)
 

@@ -126,7 +126,7 @@ def _is_sentence(text: str) -> bool:
 def _advice(table: pl.DataFrame, data: Data, columns: Columns, files: Sequence[Path]) -> str:
     """Return advice for a table whose references cannot be read: a common marker, or another column.
 
-    A marker or column is advised if it makes at least half of the table's first references readable. Markers come
+    A marker or column is advised if it makes more than half of the table's first references readable. Markers come
     before columns, and among columns those with a likely name come first. All candidates are checked at once, because
     math-verify takes a second to start.
 
@@ -137,22 +137,23 @@ def _advice(table: pl.DataFrame, data: Data, columns: Columns, files: Sequence[P
         files: The files of the source, in which other columns are looked for.
     """
     head = table.head(HEAD_ROWS)
-    by_marker = {}
+    answers_by_advice = {}
     for marker in COMMON_MARKERS:
         readers = (*data.answer, After(marker=marker))
         advice = (
             f"write `answer = [{', '.join(map(reader_words, readers))}]`, which reads these references too"
         )
         read = solutions_read(head, data.model_copy(update={"answer": readers}))
-        by_marker[advice] = read["answer"].to_list()
-    by_column = dict(_other_columns(data, columns, files))
-    candidates = [*by_marker.values(), *by_column.values()]
+        answers_by_advice[advice] = read["answer"].to_list()
+    answers_by_column = dict(_other_columns(data, columns, files))
+    candidates = [*answers_by_advice.values(), *answers_by_column.values()]
     unread = iter(_unread([text for answers in candidates for text in answers]))
     helps = [2 * sum(islice(unread, len(answers))) < len(answers) for answers in candidates]
-    for advice in compress(by_marker, helps):
+    for advice in compress(answers_by_advice, helps):
         return advice
     names = sorted(
-        compress(by_column, helps[len(by_marker) :]), key=lambda name: _LIKELY.search(name) is None
+        compress(answers_by_column, helps[len(answers_by_advice) :]),
+        key=lambda name: _LIKELY.search(name) is None,
     )
     if not names:
         return (

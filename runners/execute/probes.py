@@ -557,11 +557,12 @@ def _probe_group(parts_of: NodeParts, folder: Path) -> tuple[MachinePart, ...]:
 
     If any node has GPUs, only nodes with GPUs take part, and each process has a GPU. A node with a single GPU has one
     process, and any other node has two. With several nodes, a second finding, `network`, has the speed of the slowest
-    connection between two nodes.
+    connection between two nodes: each process measures one to its peer, the next process (cyclically) on another node.
+    The speed is infinite if no process has a peer.
 
     Args:
         parts_of: Findings by node; nodes that do not see the store are left out.
-        folder: Folder in the store's disk, in which processes find each other.
+        folder: Folder on the store's disk, in which processes find each other.
     """
     ray = import_ray()
     help = "let nodes reach each other at all ports, and name the interface: NCCL_SOCKET_IFNAME, GLOO_SOCKET_IFNAME"

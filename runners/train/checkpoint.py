@@ -88,7 +88,7 @@ def save_state(
         work: The stage's working directory.
         model: The policy.
         optimizers: The optimizers of the policy.
-        state: The finished steps.
+        state: The number of finished steps, a row of metrics for each, and the seconds they took.
         ranks: The processes of the training.
         teacher: A model that follows the policy by a moving average, if there is a moving teacher.
     """
@@ -99,8 +99,8 @@ def save_state(
     shard, shards = ranks.shard
     if ranks.rank == shard:
         # Ranks above hold replicas of the same shards.
-        local_rows = {name: to_local(value) for name, value in tensors.items()}
-        save_tensors(folder / _shard_file_name(shard, shards), local_rows, {"rank": shard, "world": shards})
+        local_shards = {name: to_local(value) for name, value in tensors.items()}
+        save_tensors(folder / _shard_file_name(shard, shards), local_shards, {"rank": shard, "world": shards})
     ranks.barrier()
     if ranks.is_rank_zero:
         index = {"folder": folder.name, "world": shards, "rows": state.rows, "seconds": state.seconds}

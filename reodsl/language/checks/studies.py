@@ -88,9 +88,9 @@ def _check_suites(case: CheckedStudy) -> Iterator[Diagnostic]:
     """Report E0601 if the arms of a frontier, or arms scored against it, are evaluated on different suites.
 
     All arms of a frontier are compared with one target suite. This is the frontier's `on`, or else the suite from
-    which the fewest arms differ. `misfits_of` has, for each candidate suite, the labels of the arms that differ
-    from it. Arms that are scored against the frontier, but are not in it (not in `member_names`), may differ in
-    their wordings. Each arm is reported once, however many frontiers name it.
+    which the fewest unreported arms differ; a tie goes to the suite of most arms. `misfits_of` has, for each candidate
+    suite, the labels of the arms that differ from it. Arms that are scored against the frontier, but are not in it (not
+    in `member_names`), may differ in their wordings. Each arm is reported once, however many frontiers name it.
     """
     reported: set[str] = set()
     arm_suites = [(arm, find_arm_suite(case.study, arm)) for arm in case.study.arms]
