@@ -74,7 +74,7 @@ def test_the_flagship_rehearses_on_published_rows(place: Path, capsys: pytest.Ca
     out, err = capsys.readouterr()
     assert code == 0, err
     assert "12 of 12 tasks done" in out
-    assert "with its own tokenizer and chat template" in out
+    assert "with the model's tokenizer and chat template" in out
     assert "made-up" not in out
     # It leaves nothing behind: the runs' store is not begun.
     assert not list(place.glob(".reodsl*"))

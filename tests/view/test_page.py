@@ -243,7 +243,7 @@ def test_damage_is_named(
     browser: Browser, address: str, hostile_store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (record,) = records(hostile_store)
-    monkeypatch.setattr(Api, "_whole", lambda api, key, files=(): False)
+    monkeypatch.setattr(Api, "_is_intact", lambda api, key, files=(): False)
     visit(browser, f"{address}#run={record.name}&tab=responses")
     wait(browser, "document.querySelectorAll('#main .damaged').length === 1")
     assert "Damaged or missing, and left out: base.eval.s1, tiny.eval.s1." in text(browser)
