@@ -151,7 +151,7 @@ def frontier_of(name_or_file: str, base: Sequence[str] = ()) -> ReferenceFrontie
 
 @contextmanager
 def name_source(source: object) -> Iterator[None]:
-    """In a `with` block, add `source`, such as a file's name, as the place to each raised diagnostic that has no place."""
+    """Name `source`, such as a file, as the place of each diagnostic without a place that the `with` block raises."""
     try:
         yield
     except Problem as caught:

@@ -527,8 +527,8 @@ def _limit_questions(stage: Stage, method: Ppo, index: int, seed: int, seeds: in
     unpredictable = method.lag or method.monitor is not None
     if unpredictable or isinstance(split_of(stage), QuestionBudgets) or stage.selected is not None:
         return None
-    known = [count for count in counts if count is not None]
-    if len(known) == len(counts) and draws * method.batch.prompts * seeds >= sum(known):
+    known_counts = [count for count in counts if count is not None]
+    if len(known_counts) == len(counts) and draws * method.batch.prompts * seeds >= sum(known_counts):
         return None
     return {
         "seed": seed,

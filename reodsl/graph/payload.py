@@ -86,7 +86,7 @@ def train_work(stage: Stage, model: Model, seed: int, index: int) -> Work:
 
 
 _FOUND_LATER: dict[str, Work] = {"oracle": {"frontier": ""}, "question": {"rollouts": ()}}
-"""For each kind of split that is found from other arms, empty values for the fields that name the arms."""
+"""Empty values for the fields that name arms, by the kind of split that is found from other arms."""
 
 
 def sample_work(

@@ -44,7 +44,7 @@ _LEVELS: Mapping[str, tuple[int, int, int]] = {
     **dict.fromkeys("*/", (PRODUCT, PRODUCT, _UNARY)),
     "^": (_POWER, _ATOM, _UNARY),
 }
-"""For each operator: its precedence, and the least precedence of its left and right operands without parentheses."""
+"""The precedence of each operator, and the least precedence of its left and right operands without parentheses."""
 
 
 _LET = re.compile(r"\blet\d+\b(?![.:])")

@@ -489,7 +489,7 @@ NEEDS: dict[str, tuple[Need, ...]] = {
         ),
     ),
 }
-"""For each kind the conditions under which some of its settings have an effect; `stage` is a stage of training."""
+"""The conditions under which settings have an effect, by kind; `stage` is a stage of training."""
 
 
 def list_idle(settings: Surroundings, kind: str = "stage") -> Iterator[tuple[str, Slot, Need]]:

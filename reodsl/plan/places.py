@@ -77,7 +77,7 @@ _ABOUT: Mapping[tuple[str, str], Path] = {
     ("select", "E0316"): ("selection",),
     ("select", "E0513"): ("selection",),
 }
-"""For a kind of task and the code of a failure, the setting that the failure is about."""
+"""The setting that a failure is about, by the kind of task and the code of the failure."""
 
 
 def locate_failures(
@@ -279,7 +279,7 @@ def list_changed_inputs(
 
 
 CHOSEN = {"frontier": ("frontier", "of"), "score": ("score", "arms"), "budgets": ("split", "rollouts")}
-"""For a kind of task that reads arms, the setting that names the arms."""
+"""The setting that names the arms, by the kind of task that reads them."""
 _BASE = "relative_to"
 """The role of the baseline."""
 

@@ -491,7 +491,7 @@ def _explain_denial(error: OSError, path: Path) -> Problem:
 
 @contextmanager
 def storing(path: Path, *, every_error: bool = False) -> Iterator[None]:
-    """In a `with` block, turn an error of the disk into E0950, which names the store `path`.
+    """Turn an error of the disk in the `with` block into E0950, which names the store `path`.
 
     Args:
         path: The store.

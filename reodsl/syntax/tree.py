@@ -425,9 +425,9 @@ _PLACES = frozenset({"span", "unit_span", "module_span", "doc_span", "text", "pa
 _WORDS = _PLACES | {"doc", "op", "module", "suffix", "unit", "long"}
 _KINDS = [kind for kind in list(globals().values()) if isinstance(kind, type) and is_dataclass(kind)]
 _BELOW = {kind: tuple(f.name for f in fields(kind) if f.name not in _WORDS) for kind in _KINDS}
-"""For each class of node the fields that can hold nodes."""
+"""The fields that can hold nodes, by class of node."""
 _COMPARED = {kind: tuple(f.name for f in fields(kind) if f.name not in _PLACES) for kind in _KINDS}
-"""For each class of node the fields that `same` compares."""
+"""The fields that `same` compares, by class of node."""
 
 
 def children(node: Node) -> Iterator[Node]:

@@ -225,7 +225,7 @@ LOOPBACK = "127.0.0.1"
 
 @contextmanager
 def private_ray_folder() -> Iterator[Path]:
-    """In a `with` block, make a Ray instance of this process private, and yield a folder for its sockets and logs.
+    """Make Ray private that this process starts in the `with` block, and yield a folder for its sockets and logs.
 
     Ray listens on the loopback address, and needs a token that only this process and its children have. Ray must be
     imported before the block, and must end inside the block.
@@ -304,7 +304,7 @@ def _raylet() -> Any:
 
 @contextmanager
 def _on_loopback() -> Iterator[None]:
-    """In a `with` block, make Ray listen on the loopback address, by the constant for systems without Ray clusters."""
+    """Make Ray listen on the loopback address in the `with` block, by its constant for systems without clusters."""
     from ray._private import ray_constants
 
     constants: Any = ray_constants

@@ -45,7 +45,7 @@ Explanation = tuple[str, Sequence[str], str]
 
 @contextmanager
 def explain_oom(device: torch.device, explain: Callable[[], Explanation]) -> Iterator[None]:
-    """In a `with` block, turn an error for lack of memory into E0937 with an explanation, and no other error.
+    """Turn an error for lack of memory in the `with` block into E0937 with an explanation; pass other errors on.
 
     Args:
         device: Device of the work.

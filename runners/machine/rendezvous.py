@@ -99,7 +99,7 @@ def interface(host: str | None) -> str | None:
 
 @contextmanager
 def gloo_at(host: str | None) -> Iterator[None]:
-    """In a `with` block, let new process groups of gloo listen at the network interface of an address.
+    """Let gloo's new process groups in the `with` block listen at the network interface of an address.
 
     Nothing is changed if the environment already names an interface, or if no interface has the address.
 

@@ -35,9 +35,9 @@ class Products(NamedTuple):
 # By the processor's maker, and the instructions that torch uses. `make bench` measures both libraries at the shapes of
 # models. It is a table and no timing at the start, because a resumed run has to repeat the last bits of its products.
 _PRODUCTS = {
-    # MKL has no AVX-512 code for this maker: it reaches 100 GFLOP/s on a core, and oneDNN 220.
+    # MKL has no AVX-512 code for this maker, and oneDNN has.
     ("AuthenticAMD", "AVX512"): Products("onednn", "onednn"),
-    # MKL reaches 80 GFLOP/s on a core, and oneDNN 40 to 80.
+    # Without AVX-512 the conversions of oneDNN cost more than they gain.
     ("AuthenticAMD", "AVX2"): Products("torch", "torch"),
 }
 _OTHERS = Products("torch", "onednn")
@@ -53,7 +53,7 @@ def choose_products(maker: str, instructions: str, named: str = "", onednn: bool
         onednn: Whether torch was built with oneDNN. If not, torch's own library is used for all products.
 
     Raises:
-        Problem: E0975, `named` is not a library.
+        Problem: E0975, `named` is not a library, or torch lacks it.
     """
     if named not in ("", *get_args(Library)):
         raise problem(
@@ -61,6 +61,13 @@ def choose_products(maker: str, instructions: str, named: str = "", onednn: bool
             f"`{named}` is not a library that multiplies matrices",
             where=VARIABLE,
             help=f"write {VARIABLE}=onednn or {VARIABLE}=torch, or unset it",
+        )
+    if named == "onednn" and not onednn:
+        raise problem(
+            "E0975",
+            "this torch was built without oneDNN",
+            where=VARIABLE,
+            help=f"unset {VARIABLE}, or write {VARIABLE}=torch",
         )
     if not onednn:
         return Products("torch", "torch")

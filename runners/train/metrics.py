@@ -66,7 +66,7 @@ class ThroughputCounter:
     """The sequences that were run since the counter was last emptied."""
 
     runs: list[tuple[int, float, bool]] = field(default_factory=list)
-    """For each sequence its tokens, its cost in forward passes, and whether it had a backward pass."""
+    """The tokens of each sequence, its cost in forward passes, and whether it had a backward pass."""
 
     def add(self, lengths: Sequence[int], passes: float, trained: bool) -> None:
         """Count sequences.

@@ -42,7 +42,7 @@ BOTH, ENGINE, NEITHER = Products("onednn", "onednn"), Products("torch", "onednn"
         ("", "DEFAULT", "", True, ENGINE),
         ("GenuineIntel", "AVX512", "onednn", True, BOTH),
         ("AuthenticAMD", "AVX512", "torch", True, NEITHER),
-        ("AuthenticAMD", "AVX512", "onednn", False, NEITHER),
+        ("AuthenticAMD", "AVX512", "", False, NEITHER),
     ],
 )
 def test_a_table_chooses_the_library(
@@ -55,6 +55,8 @@ def test_a_name_of_no_library_is_refused() -> None:
     with pytest.raises(Problem, match="`mkl` is not a library") as caught:
         choose_products("GenuineIntel", "AVX512", "mkl")
     assert "REODSL_PRODUCTS=onednn" in str(caught.value.diagnostics[0].help)
+    with pytest.raises(Problem, match="built without oneDNN"):
+        choose_products("AuthenticAMD", "AVX512", "onednn", onednn=False)
 
 
 def test_the_maker_is_read(tmp_path: Path) -> None:

@@ -74,7 +74,7 @@ def check_ratios(case: CheckedExperiment, stage: CheckedStage) -> Iterator[Diagn
 
 
 MISSING_LIMITS = {"loss": ("batch", "seconds", "memory"), "advantage": ("batch",)}
-"""For each block that may name a user's function, the limits that this function does not have."""
+"""The limits that a user's function does not have, by the block that names it."""
 
 
 @ppo_check

@@ -42,7 +42,7 @@ TRAINS_ON = {
     "sft": ("traces", f"take a selection with a trace: `{EXAMPLE}`"),
     **dict.fromkeys(PAIRS, ("pairs", "take a selection with `preferred` and `rejected`")),
 }
-"""For each training method, the data that it needs, and the help for another kind of data."""
+"""The data that a training method needs, and the help for another kind of data, by method."""
 
 
 @ppo_check

@@ -66,7 +66,7 @@ class _Block:
     columns: int
     """The number of columns that the product reads."""
     order: torch.Tensor | None
-    """For each branch, its index among the rows × width padded branches; None if no row is padded."""
+    """The index of each branch among the rows × width padded branches; None if no row is padded."""
     bias: torch.Tensor
     """0 for the columns that a branch sees, else -inf, [rows, 1, width, 1, columns]."""
 

@@ -247,7 +247,7 @@ _IDLE_SECONDS = 10.0
 """Seconds that a server has to finish requests of an earlier task."""
 
 ServerOutputs = Sequence[tuple[Path, str | None]]
-"""For each server, its log and its `CUDA_VISIBLE_DEVICES`."""
+"""The log and `CUDA_VISIBLE_DEVICES` of each server."""
 
 
 class ServerCache:
