@@ -90,7 +90,7 @@ def print_json(value: Any) -> None:
 
 
 def lay_columns(rows: Iterable[Sequence[str]], num_left: int = 0) -> list[str]:
-    """Return the rows of a table as lines with columns of equal width.
+    """Return the rows of a table as lines in which each column is as wide as its widest cell.
 
     Args:
         rows: Cells by row; every row has the same number of cells.

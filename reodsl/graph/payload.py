@@ -81,7 +81,7 @@ def train_work(stage: Stage, model: Model, seed: int, index: int) -> Work:
             dense = dense.model_copy(update={"split": dense.split.model_copy(update=names)})
             reward = reward.model_copy(update={"dense": dense})
         method = method.model_copy(update={"teacher": None, "reward": reward})
-    update = {"method": method, "data": _questions(stage.data), "selected": None}
+    update = {"method": method, "data": _without_questions(stage.data), "selected": None}
     return {"stage": stage.model_copy(update=update), "model": _reader(model), "seed": seed, "index": index}
 
 
@@ -184,7 +184,9 @@ def evaluate_work(suite: Suite, model: Model, seed: int | None, table: FromResul
     """
     if suite.wording is not None:
         model = model.model_copy(update={"prompt": suite.wording.over(model.prompt)})
-    benchmarks = tuple(item.model_copy(update={"data": _questions(item.data)}) for item in suite.benchmarks)
+    benchmarks = tuple(
+        item.model_copy(update={"data": _without_questions(item.data)}) for item in suite.benchmarks
+    )
     update = {"reference": None, "reg_to": 0, "wording": None, "benchmarks": benchmarks}
     replicate = {} if seed is None else {"replicate": seed}
     base = {} if table is None else {"base": table.model_copy(update={"at": None})}
@@ -259,7 +261,7 @@ def is_served(payload: Mapping[str, Any]) -> bool:
     return bool(source.get("kind") == "served")
 
 
-def _questions(data: Data) -> Data:
+def _without_questions(data: Data) -> Data:
     """Return a data set without its questions, for a task that reads the questions as an input.
 
     The settings of grading stay, since such a task grades responses. The settings that make the questions become

@@ -348,7 +348,7 @@ def _apply_change(ctx: Context, record: R, change: Override, scope: Scope) -> R:
 
 
 def report_unmet(ctx: Context, changes: Iterable[Override]) -> None:
-    """Report E0211 for each `--amend` that changed no record of the evaluation."""
+    """Report E0211 once for each target of `--amend` that changed no record while the spec was evaluated."""
     for change in changes:
         if change.target in ctx.applied_amends:
             continue

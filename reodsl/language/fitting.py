@@ -96,7 +96,8 @@ def _describe_plural(type_: Type) -> str:
         case OneOf():
             return "words among " + ", ".join(type_.words)
         case OfKind():
-            return f"things, each {type_.of}" if type_.of else " or ".join(f"{kind}s" for kind in type_.kinds)
+            plurals = (kind if kind.endswith("s") else f"{kind}s" for kind in type_.kinds)
+            return f"things, each {type_.of}" if type_.of else " or ".join(plurals)
     return f"things, each {describe_type(type_)}"
 
 

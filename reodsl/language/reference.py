@@ -42,57 +42,60 @@ def list_readings(body: str, response: str) -> list[tuple[str, str]]:
 
 
 REWARD_WORDS = (
-    ("`y`", "the response; `x.FIELD` a number that belongs to its question or to how it was sampled"),
+    ("`y`", "the response; `x.FIELD` is a number of its question, or of how it was sampled"),
     ("`len(y)`", "its length in tokens, at least 1"),
     *list_readings("a reward", "y"),
     ("`correct(y)`", "1 where it is right, else 0"),
     (
         "`correct(answer(y[:L]))`",
-        "1 where the answer forced after L tokens is right; a shorter response is graded as it is",
+        "1 where the answer forced after L tokens is right; a response of fewer tokens is graded as it is",
     ),
     (
         '`python("style.py:score", y)`',
-        "what a function of yours gives it; `batch`, `seconds` and `memory` may follow (`reodsl explain own_code`)",
+        "the number that your own function returns for it; it may also have `batch`, `seconds` and `memory`"
+        " (`reodsl explain own_code`)",
     ),
-    ("`correct(y[:L])`", "1 where its first L tokens, with nothing forced, hold the right answer"),
+    ("`correct(y[:L])`", "1 where its first L tokens contain the right answer, with nothing forced"),
     (
         "`mean(prob(t) for t in y)`",
-        "a statistic over its tokens, or over those of its beginning `y[:L]`: what the policy thought of each",
+        "a statistic over its tokens; `for t in y[:L]`: over its first L tokens",
     ),
     *((f"`{name}(t)`", means) for name, (means, _) in TOKENS.items()),
     (
         "`mean(logprob(t, under: teacher) for t in y)`",
-        "the same by the stage's `teacher`, or without one by the reference model",
+        "log-probabilities under the stage's `teacher`; without a teacher, under the reference model",
     ),
     (
         "`mean(prob(t) for t in truth(y))`",
-        "over the tokens of the reference answer in the place of the response's own; `truth(y[:L])`: forced after L tokens",
+        "over the tokens of the reference answer, written where the response has its own;"
+        " `truth(y[:L])`: forced after L tokens",
     ),
     (
         "`mean(logprob(t, under: teacher) for t in answer(y), empty: 0)`",
-        "over the tokens that hold a part of the response's own answer; there are none where it has several boxes",
+        "over the tokens of the response's own answer; there are none if it has several boxes",
     ),
     ("`trapezoid(L)`, `uniform(L)`, `half_first(L)`", "the weight of a split"),
     (
         "`before(L)`",
-        "the place of the split before, 0 tokens for the first; `before(len(y))`: the last that lies before the end",
+        "the split before L, 0 tokens for the first; `before(len(y))`: the last split before the end",
     ),
     (
         "`mean(len(z) for z in group if correct(z), empty: …)`",
-        "over the question's responses (`ref`: the reference model's)",
+        "a statistic over the responses to the question; `for z in ref`: over the reference model's responses to it",
     ),
     (
         "`std(correct(z) - mean(correct(w) for w in group) for z in batch)`",
-        "over all responses of the step, the same number for each; `group` is the responses to the question of `z`",
+        "a statistic over all responses of the step; in it, `group` is the responses to the question of `z`",
     ),
     (
         "`min(len(z) for z in history(x) if correct(z), empty: 4K tokens)`",
-        f"over the question's own responses in the stage's steps before, the last {MEMORY:,} at most; at first none",
+        "a statistic over the responses to the question in earlier steps of the stage,"
+        f" the last {MEMORY:,} at most; there are none at first",
     ),
-    ("`sum(correct(answer(y[:M])) for M in splits if M <= L)`", "over the places of the response's splits"),
+    ("`sum(correct(answer(y[:M])) for M in splits if M <= L)`", "over the splits of the response"),
     (
         "`mean` `std` `min` `max` `sum` `count` `median`",
-        "statistics; one with an `if` says what it is when nothing is left",
+        "statistics; with an `if`, `empty:` gives the value for no elements",
     ),
     (
         " ".join(f"`{function.written or name}`" for name, function in FUNCTIONS.items()),
@@ -101,44 +104,44 @@ REWARD_WORDS = (
     ("`A if C else B`, `and`, `or`, `not`, `==` `!=` `<` `<=` `>` `>=`", "conditions"),
     (
         "`track usual = mean(len(z) for z in steps(20 steps), empty: 1K tokens)`",
-        "a number that moves with training, found before each step over the responses of the last 20;"
-        " `monitor`: those to the monitor set",
+        "a number that moves with training, computed before each step over the responses of the last 20 steps;"
+        " `for z in monitor`: over the responses to the monitor set",
     ),
     (
         "`track limit = quantile(len(z) for z in monitor if mean(correct(w) for w in group) > 0.5, at: 20%,"
         " empty: 1K tokens)`",
-        "the least length that 20% do not exceed; `group` is the responses to the question of `z`",
+        "the 20% quantile: the least length that 20% do not exceed; `group` is the responses to the question of `z`",
     ),
-    ("`track warm = min(1, step / 100 steps)`", "`step` is the number of the stage's steps that are done"),
+    ("`track warm = min(1, step / 100 steps)`", "`step` is the number of finished steps of the stage"),
     (
         "`track price = max(price + mean(len(z) for z in steps(1 step), empty: 1K tokens) / 1K tokens - 1, 0, start: 0)`",
-        "one that reads itself, its value at the step before; `start` is its value at the stage's first step",
+        "a track that reads its own value at the step before; `start` is its value at the first step",
     ),
     (
         "`metric spread = std(len(z) for z in group)`",
-        "a line of its own: logged each step as the mean over responses, in `metric_spread`. A track below it that has a"
-        " `start` reads its name as that mean at the step before; nothing else does",
+        "a line of its own: each step logs its mean over responses as `metric_spread`. A track below it that has a `start`"
+        " may read the mean of the step before by its name; nothing else may",
     ),
     (
         "`z(A) + 0.5 * z(B, on: prefix)`",
-        "a whole value alone: parts, each normalised over the group and then weighed by a number, a track or a value of the"
-        " group; `on: prefix` is earned by the prefix's tokens, `on: thinking` and `on: solution` by those of that phase",
+        "a sum of parts, as the whole of a reward: each part is normalised over the group, then multiplied by a number, a"
+        " track or a value of the group; `on: prefix`, `on: thinking` or `on: solution` gives a part to those tokens alone",
     ),
 )
 """The parts of a reward's expressions, with their meanings."""
 MEASURE_WORDS = (
     (
         "`mean(len(z) for z in arm if correct(z), empty: 0 tokens)`",
-        "over an arm's responses, each question as much as another",
+        "a mean over an arm's responses, in which every question has the same weight",
     ),
-    ("`mean(len(z) for z in base)`", "over those of the arm that the score is `relative_to`"),
+    ("`mean(len(z) for z in base)`", "a mean over the responses of the arm that the score is `relative_to`"),
     (
         "`count(w for w in group if correct(w))`",
-        "inside such a mean: over the responses to the question of `z`",
+        "in such a mean: a statistic over the responses to the question of `z`",
     ),
     (
         "`min(L for L in grid if correct(answer(z[:L])), empty: len(z))`",
-        "inside such a mean: over the suite's budgets",
+        "in such a mean: a statistic over the suite's budgets",
     ),
     *list_readings("a measure", "z"),
 )
@@ -156,11 +159,11 @@ It ends in one expression, a number for the whole response, or in
 | in an expression | means |
 | --- | --- |
 {"".join(f"| {code} | {means} |" + chr(10) for code, means in REWARD_WORDS)}
-Units are checked: `+`, `-`, comparisons, `min` and `max` want equal ones, `/` cancels them, a reward is a plain number.
-The range of every expression is followed, and what may divide by zero is refused: a parameter says its own,
+Units are checked: `+`, `-`, comparisons, `min` and `max` take equal units, `/` cancels them, and a reward has no unit.
+The range of every expression is followed, and a divisor that may be 0 is refused: a parameter declares its range,
 as in `reward mine(longest: tokens in 1 token..1M tokens, weight: number = 0.5)`.
 
-A statistic may stand inside another, over another variable: `mean(correct(z) for z in group if count(w for w in group if
+A statistic may contain another statistic over another variable: `mean(correct(z) for z in group if count(w for w in group if
 len(w) < len(z)) < 4)` is over the four shortest. With `advantage {{ normalise = none }}` a reward is the advantage itself,
 which may be normalised, filtered or weighed by hand.
 
@@ -181,12 +184,12 @@ responses, or, for rewards, it keeps questions:
 | in a selection | means |
 | --- | --- |
 | `trace = argmin(len(z) for z in group if correct(z))` | a trace for SFT; `argmax` likewise, the first of equals |
-| `trace = each(z for z in group if correct(z))` | a trace of every such response, as rejection sampling takes them |
-| `preferred = …`, `rejected = …` | a pair for SimPO and DPO; the second may look at the first: `len(preferred)` |
-| `where = …` | a condition on what is picked |
-| `pick NAME {{ … }}` | several picks of a question, each with its own |
-| `margin = …`, `drop = 15%` | how much a pick is worth, and the share of all picks with the least that is left out |
-| `where = mean(correct(z) for z in group) < 1`, and nothing else | the questions to keep, for `ppo` |
+| `trace = each(z for z in group if correct(z))` | a trace of every such response, as in rejection sampling |
+| `preferred = …`, `rejected = …` | a pair for SimPO and DPO; `rejected` may read `len(preferred)` |
+| `where = …` | a condition on the picked responses |
+| `pick NAME {{ … }}` | one of several picks for a question, with its own settings |
+| `margin = …`, `drop = 15%` | the worth of a pick; the 15% of all picks with the least worth are left out |
+| `where = mean(correct(z) for z in group) < 1`, alone | a condition on the questions that `ppo` trains on |
 """
 
 

@@ -368,7 +368,7 @@ def _formula(analysis: Analysis, site: CursorSite, span: Span) -> Iterator[Compl
 
 
 def _list_names(analysis: Analysis, span: Span, kinds: tuple[str, ...]) -> Iterator[Completion]:
-    """Yield the names of the file whose declarations are of the given kinds."""
+    """Yield completions of `span` by names in the file's scope, imports included, that are of the given kinds."""
     main = analysis.program.main
     for name, item in _list_scope(analysis, main) if main is not None else ():
         if item.kind_name in kinds:

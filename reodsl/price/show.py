@@ -169,9 +169,9 @@ def summary(prices: Prices, names: Sequence[str], everything: bool = False) -> l
 
 
 def _basis(prices: Prices) -> list[str]:
-    """Return a line on the basis of the times: past results, rehearsals, or estimates for a typical laptop.
+    """Return at most one line, on the basis of the times: past results, rehearsals, or estimates for a typical laptop.
 
-    There is no line for tasks on a cluster without past results or rehearsals.
+    There is none for tasks on a cluster without past results or rehearsals.
     """
     counts = {"past": prices.count("result"), "rehearsed": prices.count("rehearsal")}
     if any(counts.values()):

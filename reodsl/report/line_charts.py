@@ -224,7 +224,7 @@ def length_rows(material: Material) -> pl.DataFrame:
 
     Returns:
         Columns `arm`, `tokens` (the first length of a bin), `share` (of the arm's responses that are in the bin), and
-        `right` (the share of responses in the bin that are right; null for an empty bin).
+        `right` (the share of responses in the bin that are right; null for an empty bin). Each arm's last bin is empty.
     """
     counts: list[pl.DataFrame] = []
     longest = max(

@@ -14,8 +14,9 @@ def per_seed(material: Material) -> pl.DataFrame:
     """Return the results of each seed, in the order of the study's arms.
 
     Returns:
-        A row for each arm, seed and benchmark (`mean` last): accuracy (share), length, REG and plain REG (tokens), and
-        with a score the differences from the baseline.
+        A row for each arm, seed and benchmark (`mean` last): accuracy (share), length (tokens), and the numbers of
+        questions, samples and unfinished responses. With a score also REG and plain REG (tokens) and the differences
+        from the baseline.
     """
     values = ("arm", "seed", "benchmark", *MEASURES, *CHANGES, "change_pct")
     scores = material.scores

@@ -431,7 +431,7 @@ def _sort_responses(
         evaluations: Evaluations whose responses are listed.
         filter_: Conditions.
         order: `longest` or `shortest` response first, or `different`: first the responses to questions whose lengths
-            differ most between this evaluation and the compared ones. At equal differences the longest comes first.
+            differ most between `evaluations` and the compared ones. At equal differences the longest comes first.
         compared: Tables of responses of the compared evaluations.
 
     Returns:

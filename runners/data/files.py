@@ -353,9 +353,8 @@ def _split_files(copy: Path, source: HubData) -> list[Path]:
 
 def _offline() -> bool:
     """Return whether an environment variable of the hub forbids downloads."""
-    return any(
-        os.environ.get(name, "") not in ("", "0") for name in ("HF_HUB_OFFLINE", "HF_DATASETS_OFFLINE")
-    )
+    values = [os.environ.get(name, "").upper() for name in ("HF_HUB_OFFLINE", "HF_DATASETS_OFFLINE")]
+    return any(value in ("1", "ON", "YES", "TRUE") for value in values)
 
 
 def _download(source: HubData) -> pl.DataFrame:

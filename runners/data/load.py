@@ -334,9 +334,11 @@ def file_problems(data: Data, folder: Path) -> list[Diagnostic]:
 
 
 def at_hand(data: Data, folder: Path) -> bool:
-    """Return whether all sources are files on this machine with at most `CHECKED_BYTES` bytes together."""
+    """Return whether all sources are existing files on this machine with at most `CHECKED_BYTES` bytes together."""
     files = [_files(source, folder) for source in data.sources]
-    return all(files) and sum(path.stat().st_size for paths in files for path in paths) <= CHECKED_BYTES
+    paths = [path for of_source in files for path in of_source]
+    exist = all(files) and all(path.is_file() for path in paths)
+    return exist and sum(path.stat().st_size for path in paths) <= CHECKED_BYTES
 
 
 def count_questions(data: Data, folder: Path) -> int | None:

@@ -383,7 +383,7 @@ def formula(rule: Measure, sums_of: Mapping[StepStatistic, Floats]) -> Floats:
         def put(node: Node) -> Node | None:
             """Return a node that reads a mean or a named number as a feature of an artificial response `z`.
 
-            None leaves another node unchanged. The feature has a value for each row.
+            The feature has a value for each row. For any other node the result is None, which leaves the node unchanged.
             """
             if isinstance(node, StepStatistic):
                 return Attribute(of="z", field=names[node])
@@ -448,7 +448,7 @@ def summarise(
 
 
 def _is_share(rule: Measure) -> bool:
-    """Return whether a measure has exactly one mean and a finite range, such as a share of responses."""
+    """Return whether a measure has exactly one mean and a finite range: a share of responses or another bounded mean."""
     means = {node for node in walk(rule) if isinstance(node, StepStatistic)}
     return len(means) == 1 and rule.low is not None and rule.high is not None and rule.low < rule.high
 

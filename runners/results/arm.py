@@ -171,7 +171,7 @@ def kind_of(responses: Responses, model: str, suite: Mapping[str, Any], with_tex
             "give the suite `forcing` and a `grid`, or leave out `at: forced(…)`",
         )
     elif textless:
-        reason = f"{textless} responses of `{model}` have no text, out of which answers could be forced"
+        reason = f"{textless} responses of `{model}` have no text, and forced answers need it"
         advice = "import them with their texts: `--column response=NAME`"
     elif missing:
         reason = f"`{model}` has no answers forced at {', '.join(map(str, missing[:3]))} tokens, where the suite has budgets"

@@ -183,7 +183,7 @@ class UserLoss:
         line = getattr(getattr(getattr(self, "_function", None), "__code__", None), "co_firstlineno", None)
         return problem(
             "E0744",
-            f"`{self.code.name}` does not give what is asked of it: {message}",
+            f"`{self.code.name}` returned no usable loss: {message}",
             where=str(self.code.path) if line is None else f"{self.code.path}:{line}",
             help=help,
         )
@@ -217,17 +217,21 @@ def open_loss(method: Ppo, folder: Path, resources: Resources) -> UserLoss | Non
 
 
 def _tokens(method: Ppo, batch: TrainBatch, scores: Tensor) -> Tokens:
-    """Return the values of a micro-batch's tokens that the user's function gets, as copies that it may change in place.
+    """Return the values of a micro-batch's tokens that the user's function gets.
+
+    The values of `batch` are copies, which the function may change in place. Those of `scores` are views of it, so that
+    gradients reach the model.
 
     Args:
         method: The settings.
         batch: The micro-batch.
-        scores: Log-probabilities, and entropies and divergences if the method has them, [tokens] or [rows, tokens].
+        scores: Log-probabilities [tokens], or log-probabilities, entropies and divergences as far as the method has
+            them, [kinds of score, tokens].
     """
-    rows = list(scores) if scores.ndim > 1 else [scores]
+    kinds = list(scores) if scores.ndim > 1 else [scores]
     lengths = batch.num_trained.clone()
     return Tokens(
-        logprobs=rows[0],
+        logprobs=kinds[0],
         old=batch.old_logprobs.clone(),
         rollout=batch.sampling_logprobs.clone(),
         advantages=batch.advantages.clone(),
@@ -239,8 +243,8 @@ def _tokens(method: Ppo, batch: TrainBatch, scores: Tensor) -> Tokens:
         kl=method.kl,
         entropy=method.entropy,
         reference=batch.reference_logprobs.clone() if len(batch.reference_logprobs) else None,
-        entropies=rows[1] if method.entropy else None,
-        divergences=rows[-1] if method.uses_reference and method.loss.compares_all else None,
+        entropies=kinds[1] if method.entropy else None,
+        divergences=kinds[-1] if method.uses_reference and method.loss.compares_all else None,
     )
 
 

@@ -144,8 +144,9 @@ class RolloutSampler:
     def sample(self, questions: Sequence[PromptedQuestion], draw: int) -> GradedStep:
         """Generate responses to a sample of questions, force answers at cuts, and grade responses and forced answers.
 
-        A response is graded as soon as it is finished, while others are generated. Only responses that `cut_at` cuts
-        are all generated first. Random numbers depend on the seed, `draw`, and the indices of question and rollout.
+        A response is graded as soon as it is finished, while others are generated. With `cut_at`, all responses
+        are generated before the first is graded. Random numbers depend on the seed, `draw`, and the indices of question
+        and rollout.
 
         Args:
             questions: The questions.

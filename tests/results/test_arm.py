@@ -138,7 +138,7 @@ BAD = {
         lambda: pl.DataFrame({"a": [1]}).write_parquet("t.parquet"), ONE, "E0438", "this is no table of responses",
     ),
     "no model": (lambda: None, ALONE.replace('model: "b"', 'model: "c"'), "E0438", "there is no model `c`"),
-    "no texts": (lambda: None, FORCED, "E0438", "2 responses of `a` have no text, out of which"),
+    "no texts": (lambda: None, FORCED, "E0438", "2 responses of `a` have no text, and forced"),
     "no benchmark": (lambda: table("--benchmark", "all"), ONE, "E0438", "no response to sums, and has all"),
     "other questions": (
         lambda: table(change=("q,<q> 1 +2 ?", "p,<q> 1 +3 ?")), ONE, "E0438", "1 have no response, and 1 are unknown",
