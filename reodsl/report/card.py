@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+from collections.abc import Sequence
 from pathlib import Path, PurePosixPath
 
 from reodsl.ir import Spec
@@ -12,7 +13,6 @@ from reodsl.ir.model import Hub, Model
 from reodsl.ir.study import Arm
 from reodsl.ir.training import FromTraining
 from reodsl.report import notes, tables
-from reodsl.report.main_table import markdown
 from reodsl.report.material import Material, title
 from reodsl.report.page import spread_note
 from reodsl.report.provenance import rerun
@@ -77,6 +77,21 @@ def _table(material: Material, arm: str) -> str:
         for benchmark in dict.fromkeys(cell.benchmark for cell in cells)
     ]
     return markdown(["benchmark", *(heads[column] for column in columns)], body)
+
+
+def markdown(head: Sequence[str], body: Sequence[Sequence[str]]) -> str:
+    """Return a table in GitHub's Markdown, with special characters escaped.
+
+    Args:
+        head: heads of the columns.
+        body: rows of cells, the first aligned to the left.
+    """
+
+    def line(cells: Sequence[str]) -> str:
+        return "| " + " | ".join(re.sub(r"([|\\`*_<>\[\]])", r"\\\1", cell) for cell in cells) + " |"
+
+    rule = "| --- |" + " ---: |" * (len(head) - 1)
+    return "\n".join([line(head), rule, *(line(row) for row in body)])
 
 
 def list_sources(spec: Spec) -> dict[str, str]:

@@ -1,10 +1,7 @@
-"""The paper's table on the page, and as text to copy: LaTeX, Markdown and CSV, with the numbers and marks of the page."""
+"""The paper's table on the page, whose script offers it as text to copy: LaTeX, Markdown and CSV."""
 
 from __future__ import annotations
 
-import csv
-import io
-import re
 from collections.abc import Sequence
 
 import polars as pl
@@ -118,6 +115,7 @@ def number(cell: Cell, *, first: bool, label: str = "", made_at: str | None = No
         class_=_looks(edge=first, fixed=cell.benchmark == MEAN),
         title=cell.about or None,
         data_label=label or None,
+        data_interval=cell.interval_text or None,
         role="cell",
     )
 
@@ -138,130 +136,3 @@ def find_first_evaluations(material: Material) -> dict[str, str]:
 def _looks(**names: bool) -> str | None:
     """Return the names of the CSS classes that are true, joined by spaces; None without any."""
     return " ".join(name for name, holds in names.items() if holds) or None
-
-
-_LATEX = {
-    "\\": r"\textbackslash{}",
-    "~": r"\textasciitilde{}",
-    "^": r"\textasciicircum{}",
-    **{char: f"\\{char}" for char in "&%$#_{}"},
-}
-_HEADS = {"accuracy": "Acc (%)", "length": "Len", "reg": "REG", "reg_plain": "REG (plain)"}
-
-
-def rows(
-    material: Material, table: pl.DataFrame, arms: Sequence[str] | None, columns: Sequence[str]
-) -> tuple[list[str], list[list[str]]]:
-    """Return the table as texts.
-
-    Args:
-        material: results of the run.
-        table: frame of `tables.main`.
-        arms: names of arms in order; None for all.
-        columns: names of columns.
-
-    Returns:
-        The heads of the columns, and a row of cells for each arm, its name first.
-    """
-    heads = name_columns(material.study, _HEADS)
-    main = results(table, material.arms if arms is None else arms, columns)
-    head = [
-        f"{title(benchmark)} {heads.get(name, name)}"
-        for benchmark, names in main.columns.items()
-        for name in names
-    ]
-    return ["arm", *head], [[arm, *(cell.text for cell in cells)] for arm, cells in main.rows.items()]
-
-
-def latex(head: Sequence[str], body: Sequence[Sequence[str]]) -> str:
-    """Return a table as a LaTeX `tabular` with the rules of booktabs.
-
-    Args:
-        head: heads of the columns.
-        body: rows of cells, the arm's name first.
-    """
-    lines = [f"\\begin{{tabular}}{{l{'r' * (len(head) - 1)}}}", r"\toprule"]
-    lines += [" & ".join(map(_escape, head)) + r" \\", r"\midrule"]
-    lines += [
-        " & ".join(_number(cell) if i else _escape(cell) for i, cell in enumerate(row)) + r" \\"
-        for row in body
-    ]
-    return "\n".join([*lines, r"\bottomrule", r"\end{tabular}"])
-
-
-def markdown(head: Sequence[str], body: Sequence[Sequence[str]]) -> str:
-    """Return a table in GitHub's Markdown, with special characters escaped.
-
-    Args:
-        head: heads of the columns.
-        body: rows of cells, the first aligned to the left.
-    """
-
-    def line(cells: Sequence[str]) -> str:
-        return "| " + " | ".join(re.sub(r"([|\\`*_<>\[\]])", r"\\\1", cell) for cell in cells) + " |"
-
-    rule = "| --- |" + " ---: |" * (len(head) - 1)
-    return "\n".join([line(head), rule, *(line(row) for row in body)])
-
-
-def plain(head: Sequence[str], body: Sequence[Sequence[str]]) -> str:
-    """Return a table as CSV for programs: ASCII signs, no thousands separators, an empty cell for a missing value.
-
-    Args:
-        head: heads of the columns.
-        body: rows of cells, the arm's name first.
-    """
-    output = io.StringIO()
-    writer = csv.writer(output, lineterminator="\n")
-    writer.writerow(head)
-    for arm, *cells in body:
-        # An apostrophe keeps a spreadsheet from reading a name as a formula.
-        name = f"'{arm}" if re.match(r"\s*[=+\-@\uff1d\uff0b\uff0d\uff20]", arm) else arm
-        numbers = [re.sub(rf"[{formats.STAR},]", "", cell.replace(formats.MINUS, "-")) for cell in cells]
-        writer.writerow([name, *("" if cell == formats.NONE else cell for cell in numbers)])
-    return output.getvalue().rstrip("\n")
-
-
-def buttons(
-    name: str,
-    material: Material,
-    table: pl.DataFrame,
-    arms: Sequence[str] | None = None,
-    columns: Sequence[str] = ALL,
-) -> Markup:
-    """Return buttons that copy a table as LaTeX, Markdown or CSV.
-
-    Args:
-        name: prefix of element ids, different for each table of a page.
-        material: results of the run.
-        table: frame of `tables.main`.
-        arms: names of arms in order; None for all.
-        columns: names of columns.
-    """
-    head, body = rows(material, table, arms, columns)
-    texts = {"LaTeX": latex(head, body), "Markdown": markdown(head, body), "CSV": plain(head, body)}
-    keys = {kind: f"{name}-{kind.lower()}" for kind in texts}
-    return tag(
-        "div",
-        tag(
-            "div",
-            "Copy as",
-            [tag("button", kind, type="button", data_copy=keys[kind]) for kind in texts],
-            tag("span", "", role="status"),
-            class_="copies",
-        ),
-        [
-            tag("pre", text, id=keys[kind], class_="copied", hidden=True, tabindex="0")
-            for kind, text in texts.items()
-        ],
-    )
-
-
-def _escape(text: str) -> str:
-    """Return a text with LaTeX's special characters escaped."""
-    return "".join(_LATEX.get(char, char) for char in text)
-
-
-def _number(text: str) -> str:
-    """Return a number for LaTeX, with a minus in mathematics and the star raised."""
-    return text.replace(formats.MINUS, "$-$").replace(formats.STAR, "$^{*}$").replace(formats.NONE, "--")

@@ -222,19 +222,69 @@
   };
   addEventListener("hashchange", reveal);
   reveal();
-  for (const button of document.querySelectorAll("button[data-copy]"))
-    button.addEventListener("click", async () => {
-      const text = document.getElementById(button.dataset.copy);
-      const said = button.parentElement.querySelector("[role=status]");
+  // A table leaves the page as it stands in it: its heads, and of every cell the number with its star and its interval.
+  const texts = (table) => {
+    const head = [...table.tHead.rows].map((row) => [...row.cells].map((cell) => [cell.textContent.replace(/ [↑↓]$/, ""), cell.colSpan]));
+    const cells = (row) => [...row.cells].map((cell) => {
+      const shown = cell.cloneNode(true);
+      for (const beside of shown.querySelectorAll(".up, .tag, small")) beside.remove();
+      return [shown.textContent, cell.dataset.interval ?? ""];
+    });
+    return { groups: head.length > 1 ? head[0].slice(1) : [], names: head.at(-1).map(([name]) => name), body: [...table.tBodies[0].rows].map(cells) };
+  };
+  const inLatex = { "\\": "\\textbackslash{}", "~": "\\textasciitilde{}", "^": "\\textasciicircum{}" };
+  const word = (text) => text.replace(/[\\~^&%$#_{}]/g, (one) => inLatex[one] ?? "\\" + one).replace(/^(?=[[*])/, "{}");
+  const signs = { "−": "$-$", "*": "$^{*}$", "±": "$\\pm$", "–": "--" };
+  const figures = (text) => text.replace(/[%~]/g, "\\$&").replace(/[−*±–]/g, (one) => signs[one]);
+  // Tabular with the rules of booktabs.
+  const latex = ({ groups, names, body }) => {
+    const line = (cells) => cells.join(" & ") + " \\\\";
+    let at = 2;
+    const rules = groups.map(([, wide]) => `\\cmidrule(lr){${at}-${(at += wide) - 1}}`);
+    const above = groups.map(([name, wide]) => `\\multicolumn{${wide}}{c}{${word(name)}}`);
+    const rows = body.map(([[name], ...cells]) => line([word(name),
+      ...cells.map(([text, interval]) => figures(text) + (interval ? ` {\\scriptsize ${figures(interval)}}` : ""))]));
+    return [`\\begin{tabular}{l${"r".repeat(names.length - 1)}}`, "\\toprule", ...(groups.length ? [line(["", ...above]), rules.join(" ")] : []),
+      line(names.map(word)), "\\midrule", ...rows, "\\bottomrule", "\\end{tabular}"].join("\n");
+  };
+  const flat = ({ groups, names }) => {
+    const above = ["", ...groups.flatMap(([name, wide]) => Array(wide).fill(name + " "))];
+    return names.map((name, i) => (above[i] ?? "") + name);
+  };
+  // Markdown as GitHub reads it.
+  const markdown = (table) => {
+    const line = (cells) => "| " + cells.map((text) => text.replace(/[|\\`*_<>[\]]/g, "\\$&")).join(" | ") + " |";
+    const rows = table.body.map((row) => line(row.map(([text, interval]) => (text + " " + interval).trim())));
+    return [line(flat(table)), "| --- |" + " ---: |".repeat(table.names.length - 1), ...rows].join("\n");
+  };
+  // For programs: signs of ASCII, no thousands separators, nothing for what is missing; an apostrophe keeps a spreadsheet
+  // from reading a name as a formula.
+  const csv = (table) => {
+    const quoted = (text) => /[",\r\n]/.test(text) ? '"' + text.replace(/"/g, '""') + '"' : text;
+    const name = (text) => /^\s*[=+\-@＝＋－＠]/.test(text) ? "'" + text : text;
+    const number = (text) => text === "–" ? "" : text.replace(/[*,]/g, "").replace(/−/g, "-");
+    const rows = table.body.map(([[first], ...cells]) => [name(first), ...cells.map(([text]) => number(text))]);
+    return [flat(table).map(name), ...rows].map((row) => row.map(quoted).join(",")).join("\n");
+  };
+  const offer = (table) => {
+    const said = el("span", { role: "status" });
+    const shown = el("pre", { class: "copied", hidden: true, tabindex: "0" });
+    const copy = (write) => async () => {
+      shown.textContent = write(texts(table));
       try {
-        await navigator.clipboard.writeText(text.textContent);
+        await navigator.clipboard.writeText(shown.textContent);
         said.textContent = "copied";
       } catch {
-        text.hidden = false;
-        getSelection().selectAllChildren(text);
+        shown.hidden = false;
+        getSelection().selectAllChildren(shown);
         said.textContent = "selected: copy it with the keyboard";
       }
-    });
+    };
+    const buttons = Object.entries({ LaTeX: latex, Markdown: markdown, CSV: csv })
+      .map(([name, write]) => el("button", { type: "button", "data-copy": name, onclick: copy(write) }, name));
+    table.closest(".scroll").after(el("div", { class: "copies" }, "Copy as", buttons, said), shown);
+  };
+  document.querySelectorAll("table.results").forEach(offer);
   document.getElementById("theme").addEventListener("click", () => {
     root.dataset.theme = dark() ? "light" : "dark";
     if (live) sessionStorage.setItem("theme", root.dataset.theme);

@@ -270,7 +270,6 @@ def _results(material: Material, table: pl.DataFrame) -> list[Child]:
             elements += _table(material, table, layout)
     else:
         elements.append(main_table.main_table(material, table))
-        elements.append(main_table.buttons("main", material, table))
     paragraphs = [tag("p", line) for line in _explain_table(material) if line]
     explanation = tag("details", tag("summary", "How to read this"), tag("div", paragraphs, class_="inside"))
     return [*elements, ranking.matrix(material.verdict), explanation, *_list_accepted(material)]
@@ -324,7 +323,7 @@ def _list_accepted(material: Material) -> list[Child]:
 
 
 def _table(material: Material, table: pl.DataFrame, layout: Table) -> list[Child]:
-    """Return a declared table as HTML, with buttons that copy it and a comparison with published numbers if any.
+    """Return a declared table as HTML, and a comparison with published numbers if any.
 
     A table with `subset = balanced` has only the questions that all of its arms solve. If there are none, only a
     sentence says so.
@@ -342,8 +341,6 @@ def _table(material: Material, table: pl.DataFrame, layout: Table) -> list[Child
             return elements
         table = subset.table
     elements.append(main_table.main_table(material, table, layout.rows, layout.column_names))
-    name = figures.safe_name(f"table-{layout.name}", ())
-    elements.append(main_table.buttons(name, material, table, layout.rows, layout.column_names))
     return [*elements, study_tables.published_comparison(layout, study_tables.compare_numbers(layout, table))]
 
 

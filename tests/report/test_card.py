@@ -12,7 +12,7 @@ import yaml
 
 from reodsl.ir import Spec
 from reodsl.ir.training import FromTraining
-from reodsl.report.card import write_cards
+from reodsl.report.card import markdown, write_cards
 from reodsl.report.formats import number
 from reodsl.report.material import Material, read
 from reodsl.report.run import write_report
@@ -49,6 +49,10 @@ def test_a_card_has_the_numbers_of_the_report(made: World, tmp_path: Path) -> No
     # The spec's fence is longer than any in it.
     assert "````\n" in body
     huggingface_hub.ModelCard(text)
+
+
+def test_no_name_breaks_out_of_a_cards_table() -> None:
+    assert markdown(["arm", "a & b"], [["x|y `z` <b>", "−1.0*"]]).split("\n")[2].count(" | ") == 1
 
 
 def test_only_trained_arms_have_a_card(made: World, tmp_path: Path) -> None:

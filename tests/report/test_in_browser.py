@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import csv
 import importlib.util
+import io
 import json
 import time
 from collections.abc import Callable, Iterator
@@ -14,6 +16,7 @@ from typing import Any
 import polars as pl
 import pytest
 
+from reodsl.report import tables
 from reodsl.report.figures import FIRST_METRICS, Gallery
 from reodsl.report.line_charts import LABELS
 from reodsl.report.material import Material
@@ -321,3 +324,46 @@ def test_training_curves_are_smoothed_and_cut(browser: Browser, drawn: Path, mat
     assert browser.value("!!document.querySelector('[data-chart=ppo-length] svg [stroke-dasharray=\"2,4\"]')")
     browser.value("document.querySelector('.shaping [name=whole]').click()")
     assert browser.value("document.querySelector('.shaping [name=to]').value") == "24"
+
+
+def copied(browser: Browser, form: str) -> str:
+    """What a button of the first table copies, where no clipboard takes it."""
+    browser.value(
+        "Object.defineProperty(navigator, 'clipboard', {value: {writeText: () => Promise.reject()}, configurable: true});"
+        f"document.querySelector('[data-copy={form}]').click()"
+    )
+    wait(browser, "!document.querySelector('pre.copied').hidden")
+    return str(browser.value("document.querySelector('pre.copied').textContent"))
+
+
+def test_a_table_is_copied_in_three_forms_whatever_arms_are_called(
+    browser: Browser, drawn: Path, material: Material
+) -> None:
+    visit(browser, drawn, 1400)
+    table = tables.main(material)
+    head, *body = csv.reader(io.StringIO(copied(browser, "CSV")))
+    assert head[:3] == ["arm", "Average REG vs. vanilla", "Average Acc (%)"]
+    for line in (dict(zip(head, row, strict=True)) for row in body):
+        (row,) = table.filter(arm=line["arm"], benchmark="mean").to_dicts()
+        for name, value in (("Acc (%)", 100 * row["accuracy"]), ("REG", row["reg"])):
+            assert abs(float(line[f"Average {name}"]) - value) < 0.051
+        change = line["Average REG vs. vanilla"]
+        assert change == "" if line["arm"] == "vanilla" else abs(float(change) - row["difference"]) < 0.051
+    head_of_arm = "document.querySelector('.results tbody th').childNodes[1].textContent"
+    evil = "[x|y & 100% \\\\input{/etc/passwd} `z` <b>"
+    browser.value(f"{head_of_arm} = {json.dumps(evil.replace(chr(92) * 2, chr(92)))}")
+    tabular = copied(browser, "LaTeX").split("\n")
+    assert tabular[0] == f"\\begin{{tabular}}{{l{'r' * (len(head) - 1)}}}"
+    assert tabular[2].count(r"\multicolumn") == 1 + len(material.benchmarks)
+    assert tabular[3].startswith(r"\cmidrule(lr){2-6} \cmidrule(lr){7-")
+    assert all(line.count(" & ") == len(head) - 1 for line in tabular[4:-2] if line.endswith("\\\\"))
+    assert tabular[6].startswith(r"{}[x|y \& 100\% \textbackslash{}input\{/etc/passwd\} `z` <b> & ")
+    low, high = (
+        table.filter(arm="base", benchmark="mean")[f"difference_{end}"][0] for end in ("low", "high")
+    )
+    assert rf" {{\scriptsize [{low:.1f}, {high:.1f}]}} & " in tabular[6]
+    assert r"$-$" in tabular[8]
+    assert r"$^{*}$" in tabular[8]
+    assert {line.count(" | ") for line in copied(browser, "Markdown").split("\n")[2:]} == {len(head) - 1}
+    browser.value(f"{head_of_arm} = '=1+1'")
+    assert copied(browser, "CSV").split("\n")[1].startswith("'=1+1,")
