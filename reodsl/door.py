@@ -35,7 +35,6 @@ if TYPE_CHECKING:
     from reodsl.graph.task import Graph
     from reodsl.ir import Spec
     from reodsl.plan.verdict import Keys, Plan, Ready
-    from reodsl.report.material import Material
     from reodsl.store.consent import FunctionCode
     from reodsl.store.store import Store
     from reodsl.track.trackers import Trackers
@@ -367,8 +366,9 @@ class FinishedRun:
         import altair as alt
 
         from reodsl.report.curve_chart import curves
+        from reodsl.report.material import read
 
-        material = self._material()
+        material = read(self.spec, self.inputs)
         benchmarks = sorted({str(name) for name in material.curves["benchmark"]})
         if benchmark not in benchmarks:
             raise problem(
@@ -391,12 +391,6 @@ class FinishedRun:
                 "E0954", f"nothing was evaluated as {arm}@{seed}", help=f"there is {', '.join(names)}"
             )
         return self.inputs[role]
-
-    def _material(self) -> Material:
-        """Return the data from which the report was made."""
-        from reodsl.report.material import read
-
-        return read(self.spec, self.inputs)
 
 
 def _spell_all(values: Mapping[str, object]) -> dict[str, str]:

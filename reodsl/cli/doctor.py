@@ -81,7 +81,8 @@ def doctor_command(
     fits = [fit(path, registry, measures, Machine(address=address), store_dir) for path in files]
     ready = all(part.state == "ok" for part in all_parts if part.needed)
     if as_json:
-        print_json(_describe_report(all_parts, fits, ready))
+        specs_json = [{"path": fit.path, "fits": fit.fits, "lacks": to_json(fit.lacks)} for fit in fits]
+        print_json({"ready": ready, "parts": list(map(_part_json, all_parts)), "specs": specs_json})
     else:
         print_text(_format_report(all_parts, fits, bool(specs)))
     if not ready or (specs and not all(result.fits for result in fits)):
@@ -241,21 +242,6 @@ def _format_users(users: Sequence[str], part_names: Collection[str]) -> str:
     if specs:
         purposes.append(specs[0] if len(specs) == 1 else f"{len(specs)} specs")
     return f"  (for {', '.join(purposes)})"
-
-
-def _describe_report(parts: Sequence[MachinePart], fits: Sequence[Fit], ready: bool) -> dict[str, Any]:
-    """Return the report of the command as JSON data.
-
-    Args:
-        parts: Parts of this machine.
-        fits: Specs with what they lack.
-        ready: Whether every part that all runs need is `ok`.
-    """
-    return {
-        "ready": ready,
-        "parts": list(map(_part_json, parts)),
-        "specs": [{"path": fit.path, "fits": fit.fits, "lacks": to_json(fit.lacks)} for fit in fits],
-    }
 
 
 def _part_json(part: MachinePart) -> dict[str, Any]:

@@ -246,7 +246,9 @@ def _format_group(
     ]
     names = let_names(reward.lets)
     formulas = [as_written(line, names) for line in lines]
-    return [_title(facts), "", *table, "", *formulas, f"advantage: {_advantage(facts, reward)}"]
+    name = facts["reward"] + (f" of {facts['experiment']}" if facts["experiment"] else "")
+    title = f"{name}, {plural(len(facts['responses']), 'response')}"
+    return [title, "", *table, "", *formulas, f"advantage: {_advantage(facts, reward)}"]
 
 
 def _describe_track_value(track: Track, after_steps: str) -> str:
@@ -272,12 +274,6 @@ def _format_splits(tried_responses: Sequence[TriedResponse]) -> list[str]:
     if len(set(split_texts)) == 1:
         return [f"splits = {split_texts[0]} tokens"]
     return [f"splits of response {number + 1} = {splits} tokens" for number, splits in enumerate(split_texts)]
-
-
-def _title(facts: dict[str, Any]) -> str:
-    """Return the heading of the output: the reward, its experiment and the number of responses."""
-    name = facts["reward"] + (f" of {facts['experiment']}" if facts["experiment"] else "")
-    return f"{name}, {plural(len(facts['responses']), 'response')}"
 
 
 def _advantage(facts: dict[str, Any], reward: Reward) -> str:

@@ -245,7 +245,7 @@ def _print_outcome(
         click.echo("Nothing to do: every result exists.")
     if page is not None:
         if not quiet:
-            show(doubts.rest(results, page), ready.spec.sources)
+            show([d for d in doubts.all(results, page) if d not in doubts.shown], ready.spec.sources)
             _print_table(page.parent)
         click.echo(f"report: {page}")
 
@@ -409,12 +409,3 @@ class Doubts:
             *find_unended(page.parent),
             *unlearnt(page.parent),
         ]
-
-    def rest(self, results: RunResults, page: Path) -> list[Diagnostic]:
-        """Return the doubts about a finished run that were not shown yet.
-
-        Args:
-            results: Keys of the results by task.
-            page: The report's page, whose folder has tables that doubts are found in.
-        """
-        return [diagnostic for diagnostic in self.all(results, page) if diagnostic not in self.shown]

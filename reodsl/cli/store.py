@@ -60,7 +60,24 @@ def ls_command(
     runs = records(store)
     if run is None and not verify:
         repeats = find_repeated(runs)
-        rows = [_describe_run(store, record, repeats.get(record.name)) for record in reversed(runs)]
+        rows = [
+            {
+                "name": record.name,
+                "study": record.study,
+                "spec": record.spec,
+                "path": record.path,
+                "status": read_status(store, record),
+                "started": record.started,
+                "ended": record.ended,
+                "results": len(record.tasks),
+                "running": _list_going(store, record),
+                "report": record.report,
+                "changes": record.changes,
+                "repeats": repeats.get(record.name),
+                "verdict": list(_read_verdict(store, record)),
+            }
+            for record in reversed(runs)
+        ]
         if as_json:
             print_json({"store": str(store.root), "runs": rows})
         else:
@@ -82,31 +99,6 @@ def ls_command(
             click.echo(f"model: {path}")
     if verify and any(result["damage"] for result in results):
         raise SystemExit(1)
-
-
-def _describe_run(store: Store, record: RunRecord, repeated_run: str | None) -> dict[str, Any]:
-    """Return a run as JSON data.
-
-    Args:
-        store: The store of the run.
-        record: Record of the run.
-        repeated_run: Name of the first run with the same results, if this run had nothing to do; else None.
-    """
-    return {
-        "name": record.name,
-        "study": record.study,
-        "spec": record.spec,
-        "path": record.path,
-        "status": read_status(store, record),
-        "started": record.started,
-        "ended": record.ended,
-        "results": len(record.tasks),
-        "running": _list_going(store, record),
-        "report": record.report,
-        "changes": record.changes,
-        "repeats": repeated_run,
-        "verdict": list(_read_verdict(store, record)),
-    }
 
 
 def _read_verdict(store: Store, record: RunRecord) -> tuple[str, ...]:

@@ -451,12 +451,14 @@ def find_doubtful(task: Task, folder: Path) -> list[Diagnostic]:
     if not facts["count"]:
         return []
     first = facts["first"]
+    lines = [f"{_locate(row)}: `{_show_answer(row)}`" for row in first[:_LINES]]
+    rest = facts["count"] - len(lines)
     return [
         warning(
             "W0716",
             f"no parser reads {facts['count']} of {rows} reference answers: only answers with the same text count as right",
             where=_locate(first[0]),
-            notes=_list_lines([f"{_locate(row)}: `{_show_answer(row)}`" for row in first], facts["count"]),
+            notes=[*lines, *([f"and {rest} more"] if rest else [])],
             help="correct them in the data, or mark their answers by a box or `#### `",
         )
     ]
@@ -465,17 +467,6 @@ def find_doubtful(task: Task, folder: Path) -> list[Diagnostic]:
 def _locate(row: Mapping[str, Any]) -> str:
     """Return the file and row of a reference answer."""
     return f"{row['source']}, row {row['row']}"
-
-
-def _list_lines(lines: Sequence[str], count: int) -> list[str]:
-    """Return the first `_LINES` lines, and a line that counts the remaining ones.
-
-    Args:
-        lines: some of the lines.
-        count: number of all lines.
-    """
-    rest = count - min(len(lines), _LINES)
-    return [*lines[:_LINES], *([f"and {rest} more"] if rest else [])]
 
 
 def _show_answer(row: Mapping[str, Any]) -> str:

@@ -137,19 +137,14 @@ def gather(store: Store, record: RunRecord, arms: Sequence[str] = ()) -> ExportM
             where=record.name,
             help=f"look again later: reodsl watch; or finish the run: reodsl run {record.path}",
         )
-    findings = [_warn_of_missing(record, missing)] if missing else []
-    return ExportMaterial(read(spec, inputs), tuple(evaluations), tuple(findings))
-
-
-def _warn_of_missing(record: RunRecord, missing: Sequence[str]) -> Diagnostic:
-    """Return the warning (W0805) of evaluations that are left out."""
-    return warning(
+    incomplete = warning(
         "W0805",
         f"the export leaves out {len(missing)} evaluations that are not finished",
         where=record.name,
         notes=(f"left out: {', '.join(missing[:5])}{' and more' if len(missing) > 5 else ''}",),
         help=f"finish the run, which does only what is missing: reodsl run {record.path}",
     )
+    return ExportMaterial(read(spec, inputs), tuple(evaluations), (incomplete,) if missing else ())
 
 
 def benchmarks(material: Material, evaluation: FinishedEvaluation) -> list[str]:

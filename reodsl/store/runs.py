@@ -201,7 +201,9 @@ def records(store: Store) -> tuple[RunRecord, ...]:
         except TypeError:
             continue
         if record.status == "running":
-            record.tasks.update(_read_tasks(path.with_suffix(".tasks")))
+            # A line `key task` that was cut off is left out.
+            lines = (line.partition(" ") for line in read_lines(path.with_suffix(".tasks")))
+            record.tasks.update({task: key for key, _, task in lines if task})
         record.report = _find_report(record, home)
         readable.append(record)
     return tuple(readable)
@@ -245,15 +247,6 @@ def find_repeated(runs: tuple[RunRecord, ...]) -> dict[str, str]:
         if name != record.name:
             repeated[record.name] = name
     return repeated
-
-
-def _read_tasks(path: Path) -> dict[str, str]:
-    """Read the results so far of a run that has not ended, from lines `key task`.
-
-    Returns:
-        Keys of results by task; a line that was cut off is left out.
-    """
-    return {task: key for key, _, task in (line.partition(" ") for line in read_lines(path)) if task}
 
 
 def previous(study: str, task_id: str, runs: tuple[RunRecord, ...]) -> str | None:
@@ -419,7 +412,10 @@ def pick(runs: tuple[RunRecord, ...], name: str) -> RunRecord:
     newest = tuple(reversed(runs))
     if not name:
         raise _refuse_name("an empty name is not a run", newest)
-    by_folder = [record for record in newest if _is_folder_of(record, name)]
+    path = Path(os.path.abspath(name))
+    by_folder = [
+        r for r in newest if r.report is not None and path in (Path(r.report), Path(r.report).parent)
+    ]
     by_study = [record for record in newest if record.study == name]
     by_name = [record for record in newest if record.name.startswith(name)]
     by_digest = [record for record in newest if record.spec.startswith(name)]
@@ -439,14 +435,6 @@ def pick(runs: tuple[RunRecord, ...], name: str) -> RunRecord:
     if by_name or by_digest:
         return (by_name or by_digest)[0]
     raise _refuse_name(f"no run is called `{name}`", newest)
-
-
-def _is_folder_of(record: RunRecord, name: str) -> bool:
-    """Return whether a name is the path of the report of a run, or of the report's folder."""
-    return record.report is not None and Path(os.path.abspath(name)) in (
-        Path(record.report),
-        Path(record.report).parent,
-    )
 
 
 def _refuse_name(message: str, newest: tuple[RunRecord, ...]) -> Problem:
@@ -480,7 +468,10 @@ def select(store: Store, record: RunRecord, selector: str | None) -> dict[str, s
     if not selector:
         return tasks
     pattern = selector.strip("+")
-    graph = _lower_spec(store, record)
+    # The graph is not read from the manifests of the results: if two results have equal content, the manifest of a task
+    # that reads the first may name the second.
+    spec = spec_of(store, record)
+    graph = lower(spec) if spec is not None else Graph(())
     chosen = {name for name in tasks if any(fnmatchcase(name, form) for form in (pattern, f"{pattern}.*"))}
     # A task that several arms share is named after one of them, so that a pattern misses it for the other arms.
     chosen = chosen or _select_arm_tasks(graph, pattern).intersection(tasks)
@@ -497,16 +488,6 @@ def select(store: Store, record: RunRecord, selector: str | None) -> dict[str, s
             if sources & descendants:
                 descendants.add(name)
     return {name: key for name, key in tasks.items() if name in ancestors | descendants}
-
-
-def _lower_spec(store: Store, record: RunRecord) -> Graph:
-    """Return the graph of a run's spec, with each task after its inputs; an empty graph if the spec is missing.
-
-    The graph is not read from the manifests of the results: if two results have equal content, the manifest of a task
-    that reads the first may name the second.
-    """
-    spec = spec_of(store, record)
-    return lower(spec) if spec is not None else Graph(())
 
 
 def _select_arm_tasks(graph: Graph, arm: str) -> set[str]:

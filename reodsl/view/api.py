@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from threading import Lock
-from typing import Any
+from typing import Any, get_args
 from urllib.parse import urlencode
 
 import polars as pl
@@ -42,7 +42,6 @@ Query = Mapping[str, str]
 
 PAGE, MOST_PAGE = 50, 200
 """Responses on a page by default, and at most."""
-ORDERS: tuple[Order, ...] = ("longest", "shortest", "different")
 _RIGHT = {"right": True, "wrong": False}
 _TABLE = "tables/main.parquet"
 _UNREADABLE = (OSError, ValueError, pl.exceptions.PolarsError)
@@ -194,10 +193,21 @@ class Api:
         name = query.get("evaluation", "")
         evaluations = list(run_study.evaluations.values())
         other = self._find_evaluation(run_study, query["other"]) if query.get("other") else None
-        order: Order = next((order for order in ORDERS if order == query.get("order")), "")
+        order: Order = next((order for order in get_args(Order) if order == query.get("order")), "")
         offset = _parse_number(query, "offset", 0) or 0
         limit = min(MOST_PAGE, _parse_number(query, "limit", PAGE) or PAGE)
-        filter_ = _parse_filter(query, other)
+        filter_ = Filter(
+            benchmark=query.get("benchmark") or None,
+            words=query.get("words") or None,
+            right=_RIGHT.get(query.get("correct", "")),
+            unfinished=query.get("correct") == "unfinished" or None,
+            shortest=_parse_number(query, "shortest"),
+            longest=_parse_number(query, "longest"),
+            right_at=_parse_number(query, "right_at"),
+            wrong_at=_parse_number(query, "wrong_at"),
+            other=other.samples if other is not None else (),
+            other_right=_RIGHT.get(query.get("others", "")),
+        )
         compared = [other] if other is not None else evaluations if order == "different" else []
         readable = [evaluation for evaluation in compared if self._is_readable(evaluation, Filter())]
         selected = [self._find_evaluation(run_study, name)] if name else evaluations
@@ -326,27 +336,6 @@ def _refuse_damaged(noun: str, task: str) -> Problem:
     """Return E0981 for damaged or missing files of a task's result; `noun` names their content, such as `rollouts`."""
     message = f"the {noun} of {task} are damaged or missing"
     return problem("E0981", message, help="run the spec again", where=task)
-
-
-def _parse_filter(query: Query, other: Evaluation | None) -> Filter:
-    """Return the filter of responses that a query describes; a condition that the query lacks is not applied.
-
-    Args:
-        query: The query.
-        other: Evaluation that the filter's conditions on another arm are about, or None.
-    """
-    return Filter(
-        benchmark=query.get("benchmark") or None,
-        words=query.get("words") or None,
-        right=_RIGHT.get(query.get("correct", "")),
-        unfinished=query.get("correct") == "unfinished" or None,
-        shortest=_parse_number(query, "shortest"),
-        longest=_parse_number(query, "longest"),
-        right_at=_parse_number(query, "right_at"),
-        wrong_at=_parse_number(query, "wrong_at"),
-        other=other.samples if other is not None else (),
-        other_right=_RIGHT.get(query.get("others", "")),
-    )
 
 
 def _parse_number(query: Query, name: str, default: int | None = None) -> int | None:

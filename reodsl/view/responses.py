@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from itertools import takewhile
 from pathlib import Path
 from typing import Any, Literal
 
@@ -155,17 +156,17 @@ def _list_files(
 
 KEYS = ["benchmark", "question", "sample"]
 """Columns that name a response of an evaluation."""
-LIGHT = ("benchmark", "question", "sample", "tokens", "finish", "answer", "correct", "gold")
-"""Columns of a list of responses, which has no texts of responses."""
+WHOLE = ("benchmark", "question", "sample", "tokens", "finish", "correct")
+"""Columns of a list of responses whose values are whole."""
 MOST_TEXT = 2_000_000
 """Characters of a response that are sent; a longer response loses its middle."""
 _CLIP = 160
-"""Characters of questions and answers in a list."""
-_NEAR = 20_000
+"""Characters of questions, responses and answers in a list."""
+_NEAR = 2_000
 """Distance of the first and last row below which all rows between them are read at once."""
 
 Rows = NDArray[np.uint32]
-Order = Literal["", "longest", "shortest", "different"]
+Order = Literal["", "longest", "shortest", "wasted", "different"]
 """The order of a list; empty for the order of the files."""
 
 
@@ -314,9 +315,9 @@ def _contains(words: str) -> pl.Expr:
     The question, the response or the answer contains the words, in upper or lower case, or the question's id starts with
     the words.
     """
-    pattern = f"(?i){pl.escape_regex(words)}"
-    texts = (pl.col(name).str.contains(pattern).fill_null(False) for name in ("text", "response", "answer"))
-    return pl.any_horizontal(*texts, pl.col("question").str.starts_with(words))
+    texts = pl.col("text", "response", "answer").str.to_lowercase()
+    found = texts.str.contains(words.lower(), literal=True).fill_null(False)
+    return pl.any_horizontal(found, pl.col("question").str.starts_with(words))
 
 
 _CONDITIONS: Mapping[str, Callable[[Any], pl.Expr]] = {
@@ -415,9 +416,13 @@ def list_responses(
     for evaluation, matches, start in zip(evaluations, rows, starts, strict=False):
         positions_here = np.sort(positions[(positions >= start) & (positions < start + len(matches))])
         for position, row in zip(
-            positions_here, _read_rows(evaluation, matches[positions_here - start]), strict=True
+            positions_here,
+            _read_rows(evaluation, matches[positions_here - start], filter_.words),
+            strict=True,
         ):
             page[position] = {"evaluation": evaluation.name, **row}
+            if order == "wasted":
+                page[position]["wasted"] = int(_count_wasted(evaluation)[row["row"]])
     return total, [page[position] for position in positions]
 
 
@@ -430,8 +435,9 @@ def _sort_responses(
     Args:
         evaluations: Evaluations whose responses are listed.
         filter_: Conditions.
-        order: `longest` or `shortest` response first, or `different`: first the responses to questions whose lengths
-            differ most between `evaluations` and the compared ones. At equal differences the longest comes first.
+        order: `longest` or `shortest` response first; `wasted`: the response with the most tokens of `_count_wasted`
+            first; or `different`: first the responses to questions whose lengths differ most between `evaluations` and the
+            compared ones. At equal numbers the longest response comes first.
         compared: Tables of responses of the compared evaluations.
 
     Returns:
@@ -442,46 +448,68 @@ def _sort_responses(
         rows = matching(evaluation, filter_)
         tokens = _read_beside(evaluation.samples, evaluation.samples, "tokens").to_numpy()
         lengths.append(tokens[rows])
-        if order == "different":
+        if order == "wasted":
+            ranges.append(_count_wasted(evaluation)[rows])
+        elif order == "different":
             other_tokens = [
                 _read_beside(evaluation.samples, files, "tokens").to_numpy() for files in compared
             ]
             high, low = (end.reduce([tokens, *other_tokens]) for end in (np.fmax, np.fmin))
             ranges.append((high - low)[rows])
     longest = -np.concatenate(lengths).astype(np.int64)
-    if order == "different":
+    if ranges:
         return np.lexsort((longest, -np.concatenate(ranges).astype(np.int64)))
     return np.argsort(longest if order == "longest" else -longest, kind="stable")
 
 
-def _read_rows(evaluation: Evaluation, rows: Rows) -> list[dict[str, Any]]:
+@lru_cache(maxsize=16)
+def _count_wasted(evaluation: Evaluation) -> NDArray[np.int64]:
+    """Return how many tokens each response has after it knew its answer.
+
+    A response knows its answer from the first budget at which its forced answer is right and stays right at all larger
+    budgets and at the end of the response; if there is no such budget, at its end.
+
+    Returns:
+        Tokens, [responses]; -1 for a response that ends with a wrong answer.
+    """
+    own = evaluation.samples
+    tokens = _read_beside(own, own, "tokens").cast(pl.Int64).to_numpy()
+    right = _read_beside(own, own, "correct").fill_null(False).to_numpy()
+    known = np.where(right, tokens, tokens + 1)
+    for budget in reversed(budgets(evaluation)):
+        right = right & (_read_verdicts(evaluation.samples, evaluation.forced, budget) == 1)
+        known = np.where(right, np.minimum(known, budget), known)
+    return tokens - known
+
+
+def _read_rows(evaluation: Evaluation, rows: Rows, words: str | None) -> list[dict[str, Any]]:
     """Return the columns that a list of responses shows, for some rows of an evaluation.
 
-    Texts of responses are not read, and questions (`asked`) and answers are cut to `_CLIP` characters.
+    Questions (`asked`), responses (`begins`) and answers are cut to `_CLIP` characters. If words were searched that a
+    response has, `begins` has the first of them, with some characters before them.
 
     Args:
         evaluation: Files of the responses.
         rows: Row numbers in ascending order.
+        words: Words that were searched, or None.
     """
     if not len(rows):
         return []
-    question = pl.col("text").str.slice(0, _CLIP).alias("asked")
-    clipped = pl.col("answer").str.slice(0, _CLIP)
-    columns = [pl.col(c) for c in LIGHT if c not in ("answer", "gold")]
-    frame = _scan(evaluation.samples)
+    found = pl.col("response").str.extract(f"(?is)(.{{0,40}}{pl.escape_regex(words or '')}.{{0,{_CLIP}}})")
+    texts = {
+        "answer": pl.col("answer"),
+        "asked": pl.col("text"),
+        "begins": found.fill_null(pl.col("response")),
+    }
+    cut = [text.str.slice(0, _CLIP).alias(name) for name, text in texts.items()]
+    frame = _scan(evaluation.samples).select(*WHOLE, "answer", "text", "response")
     first, last = int(rows[0]), int(rows[-1])
-    numbers = pl.DataFrame({"row": rows})
     if last - first < _NEAR:
-        frame = frame.slice(first, last - first + 1)
-        light_rows = frame.select(*columns, clipped, question).with_row_index("row", offset=first)
+        page = frame.slice(first, last - first + 1).collect(engine="streaming")[rows - first]
     else:
-        light_rows = frame.select(*columns, clipped, question).with_row_index("row")
-    return (
-        light_rows.join(numbers.lazy(), on="row", how="semi")
-        .collect(engine="streaming")
-        .sort("row")
-        .to_dicts()
-    )
+        # Each row is read alone, since texts of all rows between them would be read with a filter.
+        page = pl.concat(pl.collect_all([frame.slice(int(row), 1) for row in rows]))
+    return page.with_columns(row=rows).select("row", *WHOLE, *cut).to_dicts()
 
 
 def response(
@@ -498,7 +526,8 @@ def response(
     Returns:
         The columns of the row, with further entries. `cuts` has for each budget the forced answer and the character of
         the text at which the budget ends. A cut is `exact` if this character is known; otherwise the character is
-        estimated in proportion to the tokens. `left_out` is the number of characters that the text lacks in its middle.
+        estimated in proportion to the tokens. `wasted` are the tokens of `_count_wasted`, or None if the response ends
+        with a wrong answer. `left_out` is the number of characters that the text lacks in its middle.
         `lost` has the tokens that the response loses, by cause, and `lost_mean` the mean over the question's responses.
     """
     rows = _scan(evaluation.samples).slice(row, 1).collect()
@@ -521,6 +550,8 @@ def response(
         for cut in cuts:
             character = cut["characters"]
             cut["characters"] = character if character <= half else max(half, character - left_out)
+    last_right = [cut["budget"] for cut in takewhile(lambda cut: cut["correct"], reversed(cuts))]
+    known = min([columns["tokens"], *last_right])
     gold = [text_ for text_ in str(columns.pop("gold") or "").split("\x1e") if text_.strip()]
     return {
         "evaluation": evaluation.name,
@@ -530,6 +561,7 @@ def response(
         "response": text,
         "left_out": left_out,
         "cuts": cuts,
+        "wasted": columns["tokens"] - known if columns["correct"] else None,
         **_count_lost_tokens(evaluation, columns, last_budget),
     }
 

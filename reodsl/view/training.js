@@ -1,6 +1,6 @@
 "use strict";
 // What a model wrote while it was trained: the rollouts of one step, or those of a question over the steps.
-const trainingReader = ({ root, info, ask, query, go }) => {
+const trainingReader = ({ root, info, ask, query, go, isLatest }) => {
   const PAGE = 64;
   const number = (value) => value === null || value === undefined ? "–"
     : Math.abs(value) >= 1000 ? Math.round(value).toLocaleString("en-US") : String(Number(value.toPrecision(3))).replace("-", "−");
@@ -24,15 +24,21 @@ const trainingReader = ({ root, info, ask, query, go }) => {
     const training = state.get("training") || info.trainings[0].name;
     const question = state.get("question");
     const found = await ask("rollouts", { training, question: question || "", step: state.get("step") || "", offset: state.get("offset") || 0, limit: PAGE });
+    if (!isLatest()) return;
     const groups = new Map();
     for (const each of found.rollouts) {
       const key = question ? each.step : each.question;
       groups.set(key, [...(groups.get(key) ?? []), each]);
     }
+    // The first group of a step has the widest spread of rewards.
+    const range = (rows) => {
+      const rewards = rows.map((each) => each.reward).filter((each) => each !== null);
+      return rewards.length > 1 ? `, rewards ${number(Math.min(...rewards))} to ${number(Math.max(...rewards))}` : "";
+    };
     const mean = (rows, name) => rows.reduce((sum, each) => sum + Number(each[name]), 0) / rows.length;
     const boxes = [...groups].map(([key, rows], at) => el("details", { open: at === 0 },
       el("summary", {}, question ? `step ${key}` : found.questions[key] ?? key, el("small", {},
-        `reward ${number(mean(rows, "reward"))}, ${rows.filter((each) => each.correct).length} of ${rows.length} right, ${Math.round(mean(rows, "tokens"))} tokens`)),
+        `reward ${number(mean(rows, "reward"))}, ${rows.filter((each) => each.correct).length} of ${rows.length} right, ${Math.round(mean(rows, "tokens"))} tokens${range(rows)}`)),
       el("div", { class: "inside" },
         question ? null : el("p", {}, el("button", { type: "button", name: "over-" + key, onclick: () => go({ question: key, offset: null }) }, "this question over the steps")),
         el("div", { class: "panes" }, rows.map(rollout)))));

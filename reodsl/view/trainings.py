@@ -88,6 +88,8 @@ def list_rollouts(
 ) -> dict[str, Any]:
     """Return a page of the rollouts of a step, or of a question over all steps.
 
+    In a step, the question whose rewards have the largest standard deviation comes first.
+
     Args:
         training: The training.
         step: Number of a step; None for the last step. It does not count if a question is named.
@@ -102,7 +104,11 @@ def list_rollouts(
     table = training.scan()
     steps = int(table.select(pl.col("step").max()).collect().item() or 0)
     step = min(step or steps, steps)
-    table = table.filter(step=step) if question is None else table.filter(question=question)
+    if question is None:
+        spread = pl.col("reward").fill_nan(None).std().over("question").fill_null(0)
+        table = table.filter(step=step).sort(spread, descending=True, maintain_order=True)
+    else:
+        table = table.filter(question=question)
     numbers = pl.col("reward", "tokens", "correct").cast(pl.Float64)
     means = table.select(numbers.mean(), pl.len().alias("total")).collect().row(0, named=True)
     columns = table.slice(offset, limit).select(by_name(_SHOWN, require_all=False))

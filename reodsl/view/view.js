@@ -22,6 +22,8 @@
     if (text !== location.hash) location.hash = text; else show();
   };
   const soft = (changes) => history.replaceState(null, "", changed(changes));
+  // As `go`, without an entry of its own in the history.
+  const swap = (changes) => { soft(changes); return show(); };
 
   // ---- asking
   const ask = async (name, query) => {
@@ -101,7 +103,7 @@
         document.title = info.study + " · reodsl view";
         label.textContent = `${info.study}: ${info.status}, ${info.done} of ${info.total ?? info.done} tasks`;
         label.className = info.status;
-        const reads = { root: main, info, query: state, go, soft, ask: (name, query) => ask(name, { run, ...query }) };
+        const reads = { root: main, info, query: state, go, soft, swap, isLatest: () => mine === drawn, ask: (name, query) => ask(name, { run, ...query }) };
         goes = info.status === "running" && !["responses", "training"].includes(tab);
         if (tab === "training" && info.trainings.length) await trainingReader(reads)();
         else if (tab === "responses" && info.evaluations.length) await responseReader(reads)();

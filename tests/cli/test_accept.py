@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from reodsl.store import Store
 from tests.called import QUICKSTART as SPEC
 from tests.called import beside_quickstart, call
+from tests.cli.test_run import facts
 from tests.execute import toys
 
 ROOT = Path(__file__).resolve().parent.parent.parent
@@ -27,12 +26,6 @@ def place(quickstart_ran: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     shutil.copytree(quickstart_ran, tmp_path, symlinks=True, dirs_exist_ok=True)
     beside_quickstart(tmp_path, toys.RUNNERS, monkeypatch)
     return tmp_path
-
-
-def facts(capsys: pytest.CaptureFixture[str], *arguments: str) -> Any:
-    capsys.readouterr()
-    call(*arguments, "--json")
-    return json.loads(capsys.readouterr().out)
 
 
 def to_run(capsys: pytest.CaptureFixture[str], *more: str) -> set[str]:

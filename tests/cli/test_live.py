@@ -12,16 +12,7 @@ from reodsl.cli.watch import Board, Display, display, draw
 from reodsl.diagnostics import error
 from reodsl.graph.job import Event, Progress
 from reodsl.watch import numbers, span
-
-
-class Clock:
-    """Seconds that pass when told to."""
-
-    def __init__(self) -> None:
-        self.now = 0.0
-
-    def __call__(self) -> float:
-        return self.now
+from tests.watch.test_terminals import Clock
 
 
 def progress(done: int, **values: float) -> Event:

@@ -8,9 +8,10 @@ import pytest
 
 from reodsl.diagnostics.render import render
 from reodsl.ir.study import Spec
-from reodsl.ir.training import Experiment, FromTraining, Ppo
+from reodsl.ir.training import Ppo
 from reodsl.language import CompileResult
 from tests.language.conftest import HEAD, MINE
+from tests.language.test_lowering import experiment
 
 TEXT = f"""{HEAD}
 param n: int = 5 in 1..16
@@ -31,12 +32,6 @@ study all {{
   unequal = "shrink has two stages"
 }}
 """
-
-
-def experiment(spec: Spec, arm: str) -> Experiment:
-    checkpoint = spec.study.arm(arm).checkpoint
-    assert isinstance(checkpoint, FromTraining)
-    return checkpoint.experiment
 
 
 def lrs(spec: Spec) -> dict[str, float]:

@@ -270,14 +270,8 @@ def test_an_entropy_bonus_is_refused_where_it_has_no_effect(said: str, message: 
 
 def test_quickstart(quickstart: Spec) -> None:
     study = quickstart.study
-    assert [arm.name for arm in study.arms] == [
-        "base",
-        "vanilla",
-        "reo_exp",
-        "group_norm",
-        "shrink",
-        "shrink_64",
-    ]
+    names = [arm.name for arm in study.arms]
+    assert names == ["base", "vanilla", "reo_exp", "group_norm", "shrink", "shrink_64"]
     assert "reo_exp" not in study.frontiers[0].of
     base = experiment(quickstart, "base")
     assert [type(stage.method) for stage in base.stages] == [Sft, Sft]

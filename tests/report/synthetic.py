@@ -200,23 +200,8 @@ def _evaluation(
         for q in range(4):
             count = int(np.clip(rng.normal(mean, 6), 10, L_MAX))
             value = (3 * q + place) % 10
-            words = [
-                "hmm",
-                ".",
-                "so",
-                "step",
-                "a",
-                ":",
-                "take",
-                "2",
-                "+4",
-                "6",
-                ".",
-                "wait",
-                "check",
-                "again",
-                ".",
-            ]
+            said = "hmm . so step a : take 2 +4 6 . wait check again ."
+            words = said.split()
             spoken = [words[(q + i) % len(words)] for i in range(count)]
             response = " ".join(spoken) + text
             right = bool(rng.random() < noisy[-1])

@@ -11,6 +11,7 @@ from reodsl.ir.study import Study
 from reodsl.ir.training import FromTraining, Ppo, Stage
 from reodsl.language import compile_file
 from tests.specs.compare import differences
+from tests.specs.test_readings import stages
 
 SPECS = Path(__file__).resolve().parents[2] / "specs" / "miniature"
 METHOD = {"name", "doc", "reward", "max_tokens"}
@@ -22,12 +23,6 @@ def study(name: str) -> Study:
     spec = compile_file(SPECS / f"{name}.reo").spec
     assert spec is not None
     return spec.study
-
-
-def stages(of: Study, arm: str) -> tuple[Stage, ...]:
-    start = of.arm(arm).checkpoint
-    assert isinstance(start, FromTraining)
-    return start.experiment.stages
 
 
 def alike(one: Stage, two: Stage) -> bool:

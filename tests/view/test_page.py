@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
+from xml.etree import ElementTree
 
 import pytest
 
@@ -134,6 +135,7 @@ def test_responses_are_turned_by_keys(browser: Browser, address: str, hostile_st
     listed = Api(hostile_store).calls["responses"]({"run": record.name, "order": "longest"})["responses"]
     browser.value("document.querySelector('main tbody a').focus(); document.activeElement.click()")
     head = "document.querySelector('.pane header')?.textContent"
+    begun = browser.value("history.length")
     for press_key, at in (("", 0), ("j", 1), ("j", 2), ("k", 1)):
         if press_key:
             press(browser, press_key)
@@ -141,17 +143,55 @@ def test_responses_are_turned_by_keys(browser: Browser, address: str, hostile_st
         wait(browser, f"{head}.startsWith('{listed[at]['evaluation']}{listed[at]['tokens']} tokens')")
         # The focus is never lost: what is read next is there.
         assert browser.value("document.activeElement.tagName") == "H2"
+    assert browser.value("history.length") == begun, "the responses that are turned are one entry"
     assert r"\(a<\frac{1}{2}" in text(browser)
     browser.value("document.querySelector('.back').click()")
     wait(browser, "document.activeElement.dataset.key === 'at-1'")
-    # Words that only a response has.
+    # Words that only a response has, found as somebody types them.
+    begun = browser.value("history.length")
     browser.value(
-        "(() => { const each = document.querySelector('[name=words]'); each.value = 'FRAC{1}'; each.focus();"
-        " each.dispatchEvent(new Event('change')); })()"
+        "window.field = document.querySelector('[name=words]'); field.focus(); window.form = field.form"
     )
-    wait(browser, "location.hash.includes('words=FRAC') && document.activeElement.name === 'words'")
+    for typed in ("fra", "frac{1", "FRAC{1}"):
+        browser.value(f"field.value = '{typed}'; field.dispatchEvent(new Event('input'))")
+        wait(browser, f"document.querySelector('td small mark')?.textContent === '{typed.lower()}'")
+    assert browser.value("location.hash.includes('words=FRAC') && document.activeElement === field")
+    assert browser.value("field.form === form && form.isConnected")
     assert browser.value("document.querySelectorAll('main tbody tr').length") == 8
+    assert browser.value("history.length") == begun
     assert browser.value("typeof window.pwned") == "undefined"
+    assert browser.complaints() == []
+
+
+def test_a_response_is_coloured_by_what_it_knew_and_saved_as_a_picture(
+    browser: Browser, hostile_store: Store
+) -> None:
+    (record,) = records(hostile_store)
+    api = Api(hostile_store)
+    found = api.response({"run": record.name, "evaluation": "tiny@1", "row": "1"})
+    for cut in found["cuts"]:
+        cut["correct"] = cut["budget"] >= 8
+    (known,) = (cut["characters"] for cut in found["cuts"] if cut["budget"] == 8)
+    api.calls["response"] = lambda query: found | {"tokens": 49, "wasted": 41, "correct": True}
+    # The picture is what the button hands to the browser.
+    keep = """URL.createObjectURL = (blob) => { window.blob = blob; return '#' };
+        const click = HTMLElement.prototype.click;
+        HTMLElement.prototype.click = function () { if (!this.download) click.call(this) }; 0"""
+    with serving(api) as address:
+        visit(browser, f"{address}#run={record.name}&tab=responses&of=tiny%401&row=1")
+        wait(browser, "document.querySelector('.waste') !== null")
+        assert (
+            browser.value("document.querySelector('.waste b').textContent") == "41 of 49 tokens after it knew"
+        )
+        after = "[...document.querySelectorAll('.trace .known')].map((each) => each.textContent).join('')"
+        assert browser.value(after) == found["response"][known:]
+        browser.value(keep)
+        browser.value("document.querySelector('.waste button').click()")
+        picture = ElementTree.fromstring(browser.value("window.blob.text()"))
+    assert {each.tag.rpartition("}")[2] for each in picture.iter()} == {"svg", "title", "rect", "text"}
+    written = "".join(picture.itertext())
+    assert "41 of 49 tokens after it knew" in written
+    assert "<script>window.pwned=1</script>" in written
     assert browser.complaints() == []
 
 

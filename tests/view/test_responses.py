@@ -75,6 +75,18 @@ def slow(evaluation: Evaluation, wanted: Filter) -> list[int]:
     return found
 
 
+def slow_waste(evaluation: Evaluation) -> list[int | None]:
+    """The tokens of each response after the last budget at which it had a wrong answer, budget by budget."""
+    cuts = pl.scan_parquet(evaluation.forced).collect()
+    found: list[int | None] = []
+    for row in pl.scan_parquet(evaluation.samples).collect().iter_rows(named=True):
+        own = cuts.filter(pl.all_horizontal(pl.col(key) == row[key] for key in KEYS))
+        right = dict(own.select("budget", "correct").iter_rows()) | {row["tokens"]: row["correct"]}
+        known = next(b for b in sorted(right) if all(right[at] for at in right if at >= b) or b == max(right))
+        found.append(row["tokens"] - min(known, row["tokens"]) if row["correct"] else None)
+    return found
+
+
 @pytest.mark.parametrize("form", ["whole", "parts", "shuffled"])
 def test_a_filter_finds_what_a_loop_over_all_rows_finds(tmp_path: Path, form: str) -> None:
     evaluation = drawn(tmp_path, "one", parts=4 if form == "parts" else 1)
@@ -119,6 +131,8 @@ def test_responses_are_compared_with_another_arms_and_sorted(tmp_path: Path) -> 
         ]
         assert len(found) > 5
     lengths = [tokens for table in rows.values() for _, tokens, _ in table.values()]
+    wasted = [-1 if each is None else each for evaluation in (one, two) for each in slow_waste(evaluation)]
+    assert len(set(wasted)) > 10
     apart = [
         abs(table[key][1] - other[key][1]) if key in other else 0
         for table, other in ((here, there), (there, here))
@@ -127,6 +141,7 @@ def test_responses_are_compared_with_another_arms_and_sorted(tmp_path: Path) -> 
     keys: dict[Order, Callable[[int], Any]] = {
         "longest": lambda at: -lengths[at],
         "shortest": lambda at: lengths[at],
+        "wasted": lambda at: (-wasted[at], -lengths[at]),
         "different": lambda at: (-apart[at], -lengths[at]),
     }
     for order, key in keys.items():
@@ -137,6 +152,10 @@ def test_responses_are_compared_with_another_arms_and_sorted(tmp_path: Path) -> 
         assert names == [
             ("one@1", at) if at < len(here) else ("two@1", at - len(here)) for at in places[40:70]
         ]
+        if order == "wasted":
+            assert [each["wasted"] for each in listed] == [wasted[at] for at in places[40:70]]
+        # They are rows far from each other, and each has its own beginning.
+        assert [len(each["begins"].split()) for each in listed] == [lengths[at] for at in places[40:70]]
 
 
 def test_a_response_has_its_text_and_a_cut_for_each_budget(tmp_path: Path) -> None:
@@ -159,8 +178,26 @@ def test_a_response_has_its_text_and_a_cut_for_each_budget(tmp_path: Path) -> No
             assert upto is not None
             assert sum(each["tokens"] for each in upto["lost"]) == pytest.approx(sum(known.values()))
             assert [each["cause"] for each in upto["lost_mean"]] == list(CAUSES.values())
+            # Where a response knew its answer, the causes of the gap end: all that it loses, it loses before.
+            assert found["wasted"] == slow_waste(evaluation)[number]
+            if found["wasted"] is not None:
+                known = row["tokens"] - found["wasted"]
+                wrong = [
+                    weigh(GRID)[b] for b in GRID if b < known and not found["cuts"][GRID.index(b)]["correct"]
+                ]
+                lost = {each["cause"]: each["tokens"] for each in found["lost"]}
+                assert lost[CAUSES["before"]] + lost[CAUSES["after"]] == pytest.approx(sum(wrong))
+                assert sum(lost.values()) == pytest.approx(sum(wrong))
         assert response(evaluation, rows.height) is None
         assert row_of(evaluation, "easy", "none", 0) is None
+
+
+def test_a_row_has_what_was_found_in_its_response(tmp_path: Path) -> None:
+    evaluation = drawn(tmp_path, "one", questions=4)
+    _, listed = list_responses([evaluation], Filter(words="W17 w18"), 0, 9)
+    assert listed
+    assert all(each["begins"].endswith(" w16 w17 w18") and len(each["begins"]) < 60 for each in listed)
+    assert list_responses([evaluation], Filter(words="(.*"), 0, 9) == (0, [])
 
 
 def test_the_middle_of_a_response_of_five_megabytes_is_left_out(tmp_path: Path) -> None:

@@ -25,7 +25,7 @@ from reodsl.store.store import Store
 from reodsl.view import server
 from reodsl.view.api import Api
 from reodsl.view.server import HOST, Viewer, read_key
-from reodsl.view.trainings import find_training, list_rollouts
+from reodsl.view.trainings import Training, find_training, list_rollouts
 from tests.bad_input.commands import SPEC
 from tests.called import call
 from tests.undrawn import undraw
@@ -194,25 +194,26 @@ def test_rollouts_of_a_training_under_way_are_read_as_far_as_they_are(tmp_path: 
 
 def test_rollouts_name_the_wording_that_they_were_asked_in(tmp_path: Path) -> None:
     """As the stage has it, and none where there is only a budget, or a number of no wording."""
-    store = Store(tmp_path / "store")
-    folder = store.root / "work" / "key" / "rollouts"
-    folder.mkdir(parents=True)
-    row = {
-        "step": 1,
-        "question": "q",
-        "tokens": 3,
-        "finish": "stop",
-        "correct": True,
-        "reward": 1.0,
-        "text": "a",
-    }
+    row = {"step": 1, "question": "q", "tokens": 3, "correct": True, "reward": 1.0, "text": "a"}
     rows = [row | {"rollout": at, "mode": mode, "budget": 8} for at, mode in enumerate((1, 0, 2, None))]
-    pl.DataFrame(rows).write_parquet(folder / "00000001.parquet")
-    training = find_training(store, "arm", "arm.train", "key", {}, ("brief", "free"))
-    assert training is not None
+    pl.DataFrame(rows).write_parquet(tmp_path / "rollouts.parquet")
+    training = Training(
+        "arm", "task", "key", (tmp_path / "rollouts.parquet",), None, False, ("brief", "free")
+    )
     found = list_rollouts(training, 1, None, 0, 9)["rollouts"]
     assert [each.get("wording") for each in found] == ["free", "brief", None, None]
     assert [each["budget"] for each in found] == [8] * 4
+
+
+def test_the_question_with_the_widest_spread_of_rewards_is_first(tmp_path: Path) -> None:
+    rewards = zip("abcdeabcd", (1, 0, 0, 0.2, 0.2, 1, float("nan"), 0.5, 1), strict=True)
+    row = {"step": 1, "tokens": 3, "correct": True, "text": "a"}
+    rows = [row | {"question": question, "reward": float(reward)} for question, reward in rewards]
+    pl.DataFrame(rows).write_parquet(tmp_path / "rollouts.parquet")
+    training = Training("arm", "task", "key", (tmp_path / "rollouts.parquet",), None, False)
+    pages = [list_rollouts(training, 1, None, offset, 4)["rollouts"] for offset in (0, 4, 8)]
+    assert "".join(each["question"] for page in pages for each in page) == "ddccabeab"
+    assert [each["question"] for each in list_rollouts(training, None, "d", 0, 9)["rollouts"]] == ["d", "d"]
 
 
 @pytest.mark.parametrize(

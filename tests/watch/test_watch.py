@@ -41,17 +41,8 @@ def place(tmp_path: Path, undrawn: None, monkeypatch: pytest.MonkeyPatch) -> Pat
 @pytest.fixture
 def going(place: Path) -> Any:
     """A run that trains on and on, in a process of its own, once it has done some steps."""
-    command = [
-        sys.executable,
-        "-m",
-        "reodsl",
-        "run",
-        "tiny.reo",
-        "--local",
-        "--quiet",
-        "--set",
-        "length=100000",
-    ]
+    options = ["--local", "--quiet", "--set", "length=100000"]
+    command = [sys.executable, "-m", "reodsl", "run", "tiny.reo", *options]
     process = subprocess.Popen(command, cwd=place, start_new_session=True)
     try:
         deadline = time.monotonic() + 240
