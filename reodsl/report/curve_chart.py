@@ -2,24 +2,23 @@
 
 from __future__ import annotations
 
-import json
+import math
 from collections.abc import Iterable, Mapping, Sequence
 
 import polars as pl
 
 from reodsl.numbers.curves import KINDS, Curves, common_kind, named_curves
-from reodsl.report import theme, vega
+from reodsl.report import tables, theme, vega
 from reodsl.report.drawing import Form, Picture, pictures
 from reodsl.report.material import MEAN, Material, title
 from reodsl.report.vega import Cross, Json, Rows, Width, channel, layer
 
 HEIGHT = 280
-MOST_NAMED = 12
-"""The most arms whose names fit at the ends of their lines."""
+MOST_NAMED = 32
+"""The most arms whose names are written beside their lines."""
 LOGARITHMIC_SPAN = 16
 """The ratio of the largest to the smallest budget above which the axis is logarithmic."""
-NAME_GAP_PIXELS = 15
-"""The least distance between two names, in pixels."""
+_FRONTIER_DASH = [5, 3]
 
 
 def curves(
@@ -42,30 +41,76 @@ def curves(
         with_names: whether each line has its arm's name at its end. Until an arm is in focus, the baseline's gap is
             then filled.
     """
-    names = list(material.arms)
-    visible = [name for name in names if lines is None or name in lines]
-    rows, edges = curve_rows(material, benchmark, names), frontier_rows(material, benchmark)
-    datasets = Rows()
-    data = datasets.add(rows)
-    x = _budget_axis([*rows["budget"], *edges["budget"]])
+    names, score = list(material.arms), material.study.score
     columns = [name for name in ("kind", "inexact") if name in material.curves.columns]
     labels = ", ".join(str(material.curves[name].drop_nulls().first()) for name in columns)
-    y = channel("accuracy", title=f"accuracy ({labels})" if labels else "accuracy", axis={"format": "%"})
-    tint = vega.colour(material, names, visible)
+    return _draw_curves(
+        curve_rows(material, benchmark, names),
+        frontier_rows(material, benchmark),
+        {arm: colour for arm, colour in material.colours.items() if arm in names},
+        [name for name in names if lines is None or name in lines],
+        heading=title(benchmark),
+        label=f"accuracy ({labels})" if labels else "accuracy",
+        reach=score.to if score is not None else int(material.curves["budget"].max() or 0),  # type: ignore[arg-type]
+        filled=score.relative_to if with_names and score is not None else None,
+        with_names=with_names,
+        width=width,
+    )
+
+
+def _draw_curves(
+    rows: pl.DataFrame,
+    edges: pl.DataFrame,
+    colours: Mapping[str, str],
+    visible: Sequence[str],
+    *,
+    heading: str,
+    label: str,
+    reach: int,
+    filled: str | None = None,
+    with_names: bool = False,
+    width: Width = vega.WIDTH,
+) -> Json:
+    """Return a chart of some curves and their frontier.
+
+    Args:
+        rows: frame of `curve_rows`.
+        edges: frame of `frontier_rows`.
+        colours: colour of each arm, in order.
+        visible: arms that are visible at first.
+        heading: title of the chart.
+        label: title of the vertical axis.
+        reach: last budget of a filled gap, in tokens.
+        filled: arm whose gap is filled until an arm is in focus, or None.
+        with_names: whether each line has its arm's name at its end.
+        width: width in pixels, or `container` for the width of the page.
+    """
+    names = list(colours)
+    datasets = Rows()
+    data = datasets.add(rows)
+    named = visible if with_names and len(visible) <= MOST_NAMED else []
+    height = max(HEIGHT, vega.NAME_GAP_PIXELS * len(named))
+    highest = max([0.0, *rows["high"].drop_nulls(), *edges["accuracy"].drop_nulls()])
+    # The axis ends at a multiple of 10%, so that names are placed in its pixels.
+    top = max(1, math.ceil(10 * highest - 1e-9)) / 10
+    x = _budget_axis([*rows["budget"], *edges["budget"]])
+    y = channel("accuracy", title=label, axis={"format": "%"}, scale={"domain": [0, top]})
+    tint = vega.colour(colours, names, visible)
     layers: list[Json] = []
-    inside = rows.filter(pl.col("edge").is_not_null() & (pl.col("budget") <= _reach(material)))
+    inside = rows.filter(pl.col("edge").is_not_null() & (pl.col("budget") <= reach))
     if inside.height:
-        base = material.study.score.relative_to if with_names and material.study.score is not None else None
-        test = (
-            f"{vega.IN_FOCUS} || focus === '' && datum.arm === {json.dumps(base)}" if base else vega.IN_FOCUS
-        )
-        filled = {"condition": {"test": test, "value": 0.25}, "value": 0}
+        # The row says whether it is filled, since a name might break an expression.
+        inside = inside.with_columns(filled=pl.col("arm") == pl.lit(filled))
+        test = f"{vega.IN_FOCUS} || focus === '' && datum.filled"
+        opacity = {"condition": {"test": test, "value": 0.25}, "value": 0}
         gap: Json = {"x": x, "y": channel("edge"), "y2": {"field": "accuracy"}}
-        layers.append(layer(datasets.add(inside), "area", {}, **gap, color=tint, opacity=filled))
+        layers.append(layer(datasets.add(inside), "area", {}, **gap, color=tint, opacity=opacity))
     if rows.filter(pl.col("high") > pl.col("low")).height:
         band: Json = {"x": x, "y": channel("low"), "y2": {"field": "high"}}
         layers.append(layer(data, "area", {"opacity": 0.14}, **band, color=tint))
-    lined = vega.lines(data, x, y, material, names, visible=visible, fade=0.15)
+    # A line of one budget is a point.
+    point = {"size": 40} if rows.height < 3 * len(names) else False
+    lined = vega.lines(data, x, y, colours, names, visible=visible, fade=0.15, point=point)
     tooltip = [
         channel("arm", "nominal"),
         channel("budget", format=","),
@@ -73,30 +118,23 @@ def curves(
         channel("edge", title="frontier", format=".1%"),
     ]
     dots = {"filled": True, "size": 60, "opacity": 0}
-    pointed = layer(data, "point", dots, x=x, y=y, color=tint, tooltip=tooltip)
     edge = datasets.add(edges.with_columns(pl.lit("frontier").alias("line"))) if edges.height else None
-    if edge is None:
-        layers += [lined, pointed]
-    else:
-        layers += [*_frontier(edge, x, y, lined), pointed]
-    if with_names and len(visible) <= MOST_NAMED:
-        layers += _names(datasets.add(name_rows(rows, visible)), x, tint)
-    about = (
-        f"Accuracy by budget in tokens, {title(benchmark)}: {vega.ends(rows, 'budget', 'accuracy', '.1%')}."
-    )
-    spec = vega.chart(
+    layers += [lined] if edge is None else _frontier(edge, x, y, lined)
+    layers.append(layer(data, "point", dots, x=x, y=y, color=tint, tooltip=tooltip))
+    if named:
+        last = rows.filter(pl.col("arm").is_in(named)).sort("budget").group_by("arm").last()
+        last = vega.place_names(last, "accuracy", (0, top), height).with_columns(end=pl.col("budget").max())
+        sample: Json = {"color": vega.colour(colours, names, visible), **vega.dash(colours, names, visible)}
+        layers += vega.names(datasets.add(last), x, channel("accuracy"), {"field": "end"}, sample)
+    return vega.chart(
         datasets,
         layers,
-        title=title(benchmark),
-        about=about,
+        title=heading,
+        about=f"Accuracy by budget in tokens, {heading}: {vega.ends(rows, 'budget', 'accuracy', '.1%')}.",
         width=width,
-        height=HEIGHT,
+        height=height,
         off=[name for name in names if name not in visible],
         cross=Cross("budget", "accuracy", data, percent=True, edge=edge),
-    )
-    # The dashes of arms and the dashes of the frontier have separate scales.
-    return (
-        spec | {"resolve": {"scale": {"strokeDash": "independent"}}} if vega.dash(material, names) else spec
     )
 
 
@@ -116,53 +154,20 @@ def _frontier(data: str, x: Json, y: Json, arms: Json) -> list[Json]:
     ]
     halo = {"strokeWidth": 7, "opacity": 0.16, "style": "frontier"}
     # The frontier is not an arm: it has an entry of its own in the legend.
-    legend = {"title": None, "orient": "bottom", "symbolStrokeColor": theme.FRONTIER_KEY, "symbolSize": 220}
-    dashes = channel("line", "nominal", scale={"domain": ["frontier"], "range": [[5, 3]]}, legend=legend)
-    style = {"strokeWidth": 1.6, "style": "frontier"}
+    legend: Json = {
+        "title": None,
+        "orient": "bottom",
+        "symbolStrokeColor": theme.FRONTIER_KEY,
+        "symbolSize": 220,
+    }
+    legend |= {"symbolType": "stroke", "symbolDash": _FRONTIER_DASH}
+    entry = channel("line", "nominal", scale={"domain": ["frontier"], "range": [1]}, legend=legend)
+    style = {"strokeDash": _FRONTIER_DASH, "strokeWidth": 1.6, "style": "frontier"}
     return [
         layer(data, "line", halo, switched=False, x=x, y=y),
         arms,
-        layer(data, "line", style, switched=False, x=x, y=y, tooltip=tooltip, strokeDash=dashes),
+        layer(data, "line", style, switched=False, x=x, y=y, tooltip=tooltip, opacity=entry),
     ]
-
-
-def _names(data: str, x: Json, tint: Json) -> list[Json]:
-    """Return the layers that write each arm's name at the end of its line, behind a dot of the arm's colour.
-
-    Args:
-        data: name of the rows of `name_rows`.
-        x: encoding of the horizontal axis.
-        tint: encoding of the arms' colours.
-    """
-    encoding: Json = {"x": x, "y": channel("at"), "opacity": vega.faded(0.15)}
-    text: Json = {"align": "left", "baseline": "middle", "xOffset": 17, "limit": 130, "style": "ink"}
-    dots = {"filled": True, "size": 45, "xOffset": 9}
-    return [
-        layer(data, "point", dots, **encoding, color=tint),
-        layer(data, "text", text, **encoding, text=channel("arm", "nominal")),
-    ]
-
-
-def name_rows(rows: pl.DataFrame, arms: Sequence[str]) -> pl.DataFrame:
-    """Return positions for the arms' names at the ends of their lines, where no two names overlap.
-
-    Names are placed from the highest line down; a name that would overlap the one above it is moved down.
-
-    Args:
-        rows: rows of `curve_rows`.
-        arms: arms that are named.
-
-    Returns:
-        Columns `arm`, `budget` (the last budget of the line, in tokens), and `at`, the height of the name as an
-        accuracy.
-    """
-    last = rows.filter(pl.col("arm").is_in(list(arms))).sort("budget").group_by("arm").last()
-    min_gap, free = NAME_GAP_PIXELS / HEIGHT, float("inf")
-    places = []
-    for row in last.sort("accuracy", "arm", descending=[True, False]).to_dicts():
-        free = min(row["accuracy"], free - min_gap)
-        places.append({"arm": row["arm"], "budget": row["budget"], "at": free})
-    return pl.DataFrame(places, schema={"arm": pl.String, "budget": pl.Int64, "at": pl.Float64})
 
 
 def curve_rows(material: Material, benchmark: str, arms: Sequence[str]) -> pl.DataFrame:
@@ -189,17 +194,10 @@ def frontier_rows(material: Material, benchmark: str) -> pl.DataFrame:
         Columns `budget` (tokens), `accuracy` (share, mean over seeds), and `arms`, the names of the arms that reach
         the frontier in any seed.
     """
-    rows = material.frontier().filter(pl.col("benchmark") == benchmark)
-    mean = rows.group_by("budget").agg(pl.col("accuracy").mean()).sort("budget")
-    if not material.winners.height or not rows.height:
-        return mean.with_columns(pl.lit(None, pl.String).alias("arms"))
-    winners = (
-        material.winners.filter(pl.col("winner") & (pl.col("benchmark") == benchmark))
-        .join(rows.select("name").unique(), on="name", how="semi")
-        .group_by("budget")
-        .agg(pl.col("arm").unique().sort().str.join(", ").alias("arms"))
-    )
-    return mean.join(winners, on="budget", how="left", maintain_order="left")
+    rows = tables.frontier(material).filter(benchmark=benchmark)
+    arms = pl.col("arms").drop_nulls().str.split(", ").explode() if "arms" in rows.columns else pl.lit("")
+    names = arms.unique().sort().str.join(", ").replace("", None).alias("arms")
+    return rows.group_by("budget").agg(pl.col("accuracy").mean(), names).sort("budget")
 
 
 def is_logarithmic(budgets: Iterable[int]) -> bool:
@@ -230,14 +228,7 @@ def _budget_axis(budgets: Sequence[int]) -> Json:
     return channel("budget", title=f"{name}, logarithmic", scale=symlog, axis=axis)
 
 
-def _reach(material: Material) -> int:
-    """Return the last budget that REG integrates to, in tokens; without a score, the largest of the curves."""
-    score = material.study.score
-    return score.to if score is not None else int(material.curves["budget"].max() or 0)  # type: ignore[arg-type]
-
-
-FRONTIER_LINE = "frontier"
-_FACET_COLUMNS = 3
+_COLUMNS = 3
 
 
 def draw_picture(
@@ -255,34 +246,44 @@ def draw_picture(
         Problem: E0435 if the models have curves of two kinds.
     """
     kind = common_kind(named_curves(models))
-    lines = {**models, **({} if frontier is None else {FRONTIER_LINE: frontier})}
-    rows = [
-        {"model": model, "benchmark": benchmark, "budget": budget, "accuracy": accuracy}
-        for model, curves in lines.items()
-        for benchmark, curve in curves.items()
-        for budget, accuracy in zip(curve.budgets, curve.accuracy, strict=True)
-        if budget <= end
-    ]
-    tint = theme.colours(list(models)) | {FRONTIER_LINE: theme.FRONTIER_KEY}
-    scale = {"domain": list(lines), "range": [tint[name] for name in lines]}
-    dash = {"condition": {"test": f"datum.model === '{FRONTIER_LINE}'", "value": [5, 3]}, "value": [1, 0]}
-    chart: Json = {
-        "$schema": "https://vega.github.io/schema/vega-lite/v6.json",
-        "config": theme.config(),
-        "data": {"values": rows},
+    points = pl.DataFrame(
+        [
+            (name, benchmark, budget, accuracy)
+            for name, curves_of in [*models.items(), ("", frontier or {})]
+            for benchmark, curve in curves_of.items()
+            for budget, accuracy in zip(curve.budgets, curve.accuracy, strict=True)
+            if budget <= end
+        ],
+        schema={"arm": pl.String, "benchmark": pl.String, "budget": pl.Int64, "accuracy": pl.Float64},
+        orient="row",
+    )
+    charts = []
+    for (benchmark,), part in points.group_by("benchmark", maintain_order=True):
+        edges = part.filter(arm="").select("budget", "accuracy", pl.lit(None, pl.String).alias("arms"))
+        rows = part.filter(pl.col("arm") != "").join(
+            edges.select("budget", edge="accuracy"), on="budget", how="left"
+        )
+        rows = rows.with_columns(low="accuracy", high="accuracy").sort("arm", "budget")
+        charts.append(
+            _draw_curves(
+                rows,
+                edges,
+                theme.colours(list(models)),
+                list(models),
+                heading=str(benchmark),
+                label=f"accuracy ({kind})",
+                reach=end,
+                with_names=True,
+                width=280,
+            )
+        )
+    picture: Json = {
+        "$schema": charts[0]["$schema"],
+        "config": theme.config() | {"background": "white", "padding": 8},
         "title": {"text": f"accuracy by budget, of the kind {kind}", "subtitle": KINDS[kind]},
-        "facet": channel("benchmark", "nominal", title=None),
-        "columns": _FACET_COLUMNS,
-        "spec": {
-            "width": 280,
-            "height": 200,
-            "mark": {"type": "line"},
-            "encoding": {
-                "x": channel("budget", title="budget (tokens of the response)", scale={"nice": False}),
-                "y": channel("accuracy", title=f"accuracy ({kind})", axis={"format": "%"}),
-                "color": channel("model", "nominal", title=None, scale=scale, legend={"orient": "bottom"}),
-                "strokeDash": dash if frontier is not None else {"value": [1, 0]},
-            },
-        },
+        "params": charts[0]["params"],
+        "datasets": {name: rows for chart in charts for name, rows in chart["datasets"].items()},
+        "concat": [{key: chart[key] for key in ("title", "width", "height", "layer")} for chart in charts],
+        "columns": _COLUMNS,
     }
-    return next(iter(pictures([chart], form)))
+    return next(iter(pictures([vega.shorten_names(picture, list(models))], form)))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,7 @@ from reodsl.report.drawing import pictures
 from reodsl.report.figures import Gallery
 from reodsl.report.material import TIMING_COLUMNS, Material
 from reodsl.report.study_tables import balanced_table, compare_numbers
-from reodsl.report.vega import map_parts
+from reodsl.report.vega import map_parts, shorten_names
 
 
 def report_tables(material: Material) -> dict[str, pl.DataFrame]:
@@ -68,29 +69,29 @@ def write_tables(folder: Path, frames: dict[str, pl.DataFrame]) -> None:
 
 COLUMN = 320
 """Width of a chart for a paper in pixels: a column of 3.33 inches with 96 pixels per inch."""
-_LEGEND: dict[str, Any] = {"orient": "bottom", "columns": 2, "labelLimit": 110}
+_LEGEND: dict[str, Any] = {"orient": "bottom", "columns": 2, "labelLimit": 125}
 _ROW, _EDGE = 16, 24
 """Heights in pixels: of a legend's row, and of the margin around a legend."""
 
 
-def write_charts(folder: Path, gallery: Gallery, arms: int) -> None:
+def write_charts(folder: Path, gallery: Gallery, arms: Sequence[str]) -> None:
     """Write `<name>.svg` and `<name>.pdf` for each chart, as wide as a paper's column, on white, with a legend.
 
     Args:
         folder: folder that the files are written into.
         gallery: the charts.
-        arms: number of arms, which sets the height of the legends.
+        arms: names of the arms, whose number sets the height of the legends.
     """
     folder.mkdir(parents=True, exist_ok=True)
     config = {**theme.config(), "background": "white", "padding": 2}
     config["axis"] = {**config["axis"], "titleLimit": COLUMN - 70}
     config["legend"] = {**config["legend"], **_LEGEND}
-    legend_height = _EDGE + _ROW * math.ceil(arms / _LEGEND["columns"])
+    legend_height = _EDGE + _ROW * math.ceil(len(arms) / _LEGEND["columns"])
     charts = []
     for spec in gallery.specs.values():
         height = {"height": spec["height"] + legend_height} if isinstance(spec.get("height"), int) else {}
         sizing = {"width": COLUMN, "autosize": {"type": "fit", "contains": "padding"}, "config": config}
-        charts.append(map_parts(spec, _lay_legend) | height | sizing)
+        charts.append(map_parts(shorten_names(spec, arms), _lay_legend) | height | sizing)
     for name, picture in zip(gallery.specs, pictures(charts, "pdf"), strict=True):
         (folder / f"{name}.svg").write_bytes(picture.svg)
         (folder / f"{name}.pdf").write_bytes(picture.image)

@@ -8,7 +8,7 @@ from typing import Any
 
 import polars as pl
 
-from reodsl.report import tables, theme
+from reodsl.report import tables
 from reodsl.report.curve_chart import curves
 from reodsl.report.line_charts import (
     COUNTS,
@@ -21,7 +21,7 @@ from reodsl.report.line_charts import (
     training,
     training_rows,
 )
-from reodsl.report.markup import Markup, dot, legible, tag
+from reodsl.report.markup import Markup, cut, legible, samples, tag
 from reodsl.report.material import MEAN, Material, title
 from reodsl.report.tradeoff_charts import gaps, scatter
 from reodsl.report.vega import Json, map_parts
@@ -58,8 +58,15 @@ class Gallery:
         for key, full_spec in self.specs.items():
             spec = {name: value for name, value in full_spec.items() if name != "datasets"}
             rows |= full_spec["datasets"]
-            # The page has one legend for a group of charts.
-            spec = map_parts(spec, lambda node: node | {"legend": None} if _has_legend(node) else node)
+            # The page has one legend for a group of charts: of arms, and of the frontier.
+            spec = map_parts(
+                spec,
+                lambda node: (
+                    node | {"legend": None}
+                    if isinstance(node, dict) and "legend" in node and node.get("field") in ("arm", "line")
+                    else node
+                ),
+            )
             charts[key] = {"spec": spec | {"width": "container"}, "rows": list(full_spec["datasets"])}
         return charts, rows
 
@@ -97,13 +104,12 @@ def legend(
         frontier: whether the legend has an entry for the frontier.
         visible: arms that are on at first; None for all.
     """
-    dash_indices = theme.dashes(material.colours)
-    colour = material.colours
+    marks = samples(material.colours)
     entries = [
         tag(
             "button",
-            dot(colour[arm], dash_indices[arm]),
-            arm,
+            marks[arm],
+            cut(arm),
             type="button",
             data_arm=arm,
             aria_pressed="true" if visible is None or arm in visible else "false",
@@ -293,8 +299,3 @@ def declared_group(gallery: Gallery, material: Material) -> Markup | None:
         else None
     )
     return tag("div", switches, tag("div", figures, class_="charts two"), data_group=True)
-
-
-def _has_legend(node: Any) -> bool:
-    """Return whether a node of a chart is an encoding with a legend of arms or of the frontier."""
-    return isinstance(node, dict) and "legend" in node and node.get("field") in ("arm", "line")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from reodsl.numbers.shares import in_percent
@@ -76,11 +76,6 @@ def interval(low: float | None, high: float | None, digits: int = 1) -> str:
     return f"[{number(low, digits)}, {number(high, digits)}]"
 
 
-def has_star(row: Mapping[str, Any], name: str) -> bool:
-    """Return whether a difference is significant, from the column `<name>_star` of a table's row."""
-    return bool(row.get(f"{name}_star"))
-
-
 def difference(row: Mapping[str, Any], name: str = "difference", digits: int = 1) -> str:
     """Return a difference with its sign, and a star if it is significant: `−18.4*`, `−0.4`.
 
@@ -89,7 +84,7 @@ def difference(row: Mapping[str, Any], name: str = "difference", digits: int = 1
         name: column of the difference.
         digits: digits after the point.
     """
-    return format_signed(row.get(name), digits) + (STAR if has_star(row, name) else "")
+    return format_signed(row.get(name), digits) + (STAR if row.get(f"{name}_star") else "")
 
 
 def spread(sd: float | None, digits: int = 1) -> str:
@@ -100,6 +95,23 @@ def spread(sd: float | None, digits: int = 1) -> str:
         digits: digits after the point.
     """
     return "" if sd is None else f"±{number(sd, digits)}"
+
+
+def shorten(names: Sequence[str], most: int) -> dict[str, str]:
+    """Return short forms of names, cut in the middle: `group_normal…alpha020`.
+
+    Short forms differ where names differ, so some may have more than `most` letters.
+
+    Args:
+        names: names, by which the short forms are found.
+        most: the most letters of a short form.
+    """
+    forms: dict[str, str] = {}
+    for name in names:
+        lengths = range(most, len(name), 4)
+        cuts = (f"{name[: length - length // 2]}…{name[1 - length // 2 :]}" for length in lengths)
+        forms[name] = next((form for form in cuts if form not in {*forms.values(), *names}), name)
+    return forms
 
 
 def finite(value: Any) -> Any:

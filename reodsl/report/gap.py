@@ -13,12 +13,12 @@ from reodsl.numbers.intervals import Interval, interval
 from reodsl.numbers.verdict import CAUSES, split_losses, weigh
 from reodsl.report import formats, vega
 from reodsl.report.main_table import number
-from reodsl.report.markup import Markup, data_table, name_cell, tag
+from reodsl.report.markup import Markup, data_table, name_cell, samples, tag
 from reodsl.report.material import MEAN, Material, reading
 from reodsl.report.results import Cell
 from reodsl.report.vega import Json, Rows, channel, layer
 
-COLOURS = ("#4477aa", "#ccbb44", "#ee6677", "#aa3377", "#999999")
+COLOURS = ("#4477aa", "#ccbb44", "#ee6677", "#882255", "#bbbbbb")
 ALL = "all"
 BATCH_RESPONSES = 100_000
 """Responses whose losses are computed together; a question with more responses makes a batch alone."""
@@ -142,7 +142,7 @@ def gap_table(material: Material, rows: pl.DataFrame) -> Markup:
     """
     cells = {(row["arm"], row["cause"]): row for row in rows.filter(benchmark=MEAN).to_dicts()}
     heads = {**CAUSES, ALL: "together"}
-    body = []
+    body, marks = [], samples(material.colours)
     for arm in dict.fromkeys(arm for arm, _ in cells):
         numbers = []
         for cause, head in heads.items():
@@ -154,7 +154,7 @@ def gap_table(material: Material, rows: pl.DataFrame) -> Markup:
             value, change = formats.number(row["value"]), formats.format_change(row["change"])
             cell = Cell(MEAN, cause, value, change, interval_text, about)
             numbers.append(number(cell, first=cause == "before", label=head))
-        body.append(tag("tr", name_cell(arm, material.colours[arm]), numbers))
+        body.append(tag("tr", name_cell(arm, marks[arm]), numbers))
     headings = [tag("th", title, scope="col") for title in heads.values()]
     head = tag("tr", tag("th", "arm", class_="name"), headings, class_="only")
     return data_table(head, body, "Where the gap comes from", "results")
@@ -180,17 +180,17 @@ def gap_chart(rows: pl.DataFrame) -> Json:
     means = means.with_columns(place=pl.col("arm").replace_strict(positions, return_dtype=pl.Int64))
     datasets = Rows()
     bars = layer(
-        datasets.add(means),
+        datasets.add(vega.name_rows(means)),
         "bar",
         {},
         switched=False,
         x=channel("tokens", title="tokens of budget at which answers are wrong", axis={"tickCount": 8}),
         y=channel(
-            "arm",
+            "name",
             "nominal",
             title=None,
             sort={"field": "place", "op": "min"},
-            axis={"labelFontSize": 12, "labelLimit": 220},
+            axis={"labelFontSize": 12},
         ),
         color=channel(
             "cause",

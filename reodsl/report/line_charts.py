@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import Path
 
 import polars as pl
 
@@ -84,21 +83,21 @@ def training(material: Material, metric: str, method: str, lines: Sequence[str] 
         )
     percent = relative or metric in SHARES
     x = channel("at", title="step", axis={"tickMinStep": 1})
-    y = channel(column, title=label, axis={"format": "%"} if percent else {}, scale={"zero": False})
+    y = channel(column, title=label, **vega.axis(rows[column], {"format": "%"} if percent else None))
     mean = rows.group_by("arm", "at", maintain_order=True).agg(
         pl.col(*dict.fromkeys((metric, column))).mean()
     )
     datasets = Rows()
     data = datasets.add(mean)
     layers: list[Json] = []
-    tint = vega.colour(material, arms)
+    tint = vega.colour(material.colours, arms)
     if rows["seed"].n_unique() > 1:
         thin = {"strokeWidth": 0.8, "opacity": 0.35}
         detail = channel("seed", "nominal")
         layers.append(layer(datasets.add(rows), "line", thin, x=x, y=y, color=tint, detail=detail))
     tooltip = [channel("arm", "nominal"), channel("at", title="step"), channel(metric, format=".4~g")]
     dots = {"size": 14} if mean.height < 3 * len(arms) else False
-    layers.append(vega.lines(data, x, y, material, arms, tooltip=tooltip, point=dots))
+    layers.append(vega.lines(data, x, y, material.colours, arms, tooltip=tooltip, point=dots))
     changes = stage_changes(material, method).filter(pl.col("arm").is_in(arms))
     stages = datasets.add(changes) if changes.height else None
     if stages is not None:
@@ -203,7 +202,7 @@ def lengths(material: Material, rows: pl.DataFrame) -> Json:
     ]
     arms = [arm for arm in material.arms if arm in set(rows["arm"])]
     y = channel("share", title="share of responses", axis={"format": "%"})
-    line = vega.lines(data, x, y, material, arms, tooltip=tooltip, interpolate="step-after")
+    line = vega.lines(data, x, y, material.colours, arms, tooltip=tooltip, interpolate="step-after")
     peaks = rows.sort("share", descending=True).unique("arm", keep="first", maintain_order=True).sort("arm")
     peaks_text = ", ".join(
         f"{row['arm']} most often from {row['tokens']:g} tokens on ({in_percent(row['share'])}%)"
@@ -227,27 +226,26 @@ def length_rows(material: Material) -> pl.DataFrame:
         `right` (the share of responses in the bin that are right; null for an empty bin). Each arm's last bin is empty.
     """
     counts: list[pl.DataFrame] = []
-    longest = max(
-        (_longest(folder / "samples.parquet") for folder in material.evaluations.values()), default=0
-    )
-    bin_size = max(1, -(-(longest + 1) // LENGTHS))
     for (arm, _), folder in material.evaluations.items():
         path = folder / "samples.parquet"
-        if not path.is_file():
-            continue
-        with reading(path):
-            counts.append(
-                pl.scan_parquet(path, glob=False)
-                .group_by((pl.col("tokens") // bin_size * bin_size).alias("tokens"))
-                .agg(pl.len().alias("count"), pl.col("correct").sum().alias("hits"))
-                .with_columns(pl.lit(arm).alias("arm"))
-                .collect(engine="streaming")
-            )
+        if path.is_file():
+            with reading(path):
+                counts.append(
+                    pl.scan_parquet(path, glob=False)
+                    .group_by("tokens")
+                    .agg(pl.len().alias("count"), pl.col("correct").sum().alias("hits"))
+                    .with_columns(pl.lit(arm).alias("arm"))
+                    .collect(engine="streaming")
+                )
     if not counts:
         return pl.DataFrame(
             schema={"arm": pl.String, "tokens": pl.Int64, "share": pl.Float64, "right": pl.Float64}
         )
-    bins = pl.concat(counts).group_by("arm", "tokens").agg(pl.col("count", "hits").sum())
+    exact = pl.concat(counts)
+    longest = int(exact["tokens"].max() or 0)  # type: ignore[arg-type]
+    bin_size = max(1, -(-(longest + 1) // LENGTHS))
+    first = (pl.col("tokens") // bin_size * bin_size).alias("tokens")
+    bins = exact.group_by("arm", first).agg(pl.col("count", "hits").sum())
     all_bins = (
         bins.select("arm")
         .unique()
@@ -263,14 +261,6 @@ def length_rows(material: Material) -> pl.DataFrame:
         .select("arm", "tokens", "share", "right")
         .sort("arm", "tokens")
     )
-
-
-def _longest(path: Path) -> int:
-    """Return the largest number of tokens of a response in `samples.parquet`; 0 if the file does not exist."""
-    if not path.is_file():
-        return 0
-    with reading(path):
-        return int(pl.scan_parquet(path, glob=False).select(pl.col("tokens").max()).collect().item() or 0)
 
 
 def difficulty(material: Material, rows: pl.DataFrame) -> Json:
@@ -299,13 +289,13 @@ def difficulty(material: Material, rows: pl.DataFrame) -> Json:
         channel("accuracy", format=".1%"),
         channel("questions", format=","),
     ]
-    look: Json = {"color": vega.colour(material, arms), "opacity": vega.faded(0.12)}
+    look: Json = {"color": vega.colour(material.colours, arms), "opacity": vega.faded(0.12)}
     dots = layer(data, "point", {"filled": True, "size": 55}, x=x, y=y, tooltip=tooltip, **look)
     hardest = rows.filter(pl.col("level") == rows["level"][-1])
     words = ", ".join(f"{row['arm']} {in_percent(row['accuracy'])}%" for row in hardest.to_dicts()[:12])
     return vega.chart(
         datasets,
-        [vega.lines(data, x, y, material, arms), dots],
+        [vega.lines(data, x, y, material.colours, arms), dots],
         title="accuracy by difficulty",
         about=f"Accuracy by difficulty. Where {reference(material)} is right {rows['level'][-1]}: {words}.",
         height=230,
@@ -338,19 +328,8 @@ def difficulty_rows(material: Material) -> pl.DataFrame:
     if base is None or not by_question:
         return empty
     share = pl.col("share")
-    level = (
-        pl.when(share == 1)
-        .then(pl.lit(LEVELS[0]))
-        .when(share >= 0.75)
-        .then(pl.lit(LEVELS[1]))
-        .when(share >= 0.5)
-        .then(pl.lit(LEVELS[2]))
-        .when(share >= 0.25)
-        .then(pl.lit(LEVELS[3]))
-        .when(share > 0)
-        .then(pl.lit(LEVELS[4]))
-        .otherwise(pl.lit(LEVELS[5]))
-    )
+    bounds = zip(LEVELS, (1, 0.75, 0.5, 0.25, 1e-9, 0), strict=True)
+    level = pl.coalesce(pl.when(share >= least).then(pl.lit(name)) for name, least in bounds)
     levels = base.select("benchmark", "question", level.alias("level"))
     frames = [
         shares.join(levels, on=["benchmark", "question"])

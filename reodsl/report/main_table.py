@@ -7,8 +7,8 @@ from collections.abc import Sequence
 import polars as pl
 
 from reodsl.graph.task import parse_role
-from reodsl.report import formats, theme
-from reodsl.report.markup import Markup, dot, tag
+from reodsl.report import formats
+from reodsl.report.markup import Markup, name_cell, samples, tag
 from reodsl.report.material import MEAN, Material, title
 from reodsl.report.provenance import anchor
 from reodsl.report.results import ALL, Cell, name_columns, results
@@ -29,8 +29,7 @@ def main_table(
     """
     main = results(table, material.arms if arms is None else arms, columns)
     anchors = find_first_evaluations(material)
-    colours = material.colours
-    dash_indices = theme.dashes(colours)
+    marks = samples(material.colours)
     score = material.study.score
     baseline = score.relative_to if score is not None else None
     heads = name_columns(material.study, HEADS, " ↓")
@@ -38,16 +37,8 @@ def main_table(
     group_starts = {(benchmark, names[0]) for benchmark, names in main.columns.items() if names}
     body = []
     for arm, cells in main.rows.items():
-        head = tag(
-            "th",
-            dot(colours[arm], dash_indices[arm]),
-            arm,
-            tag("span", "baseline", class_="tag") if arm == baseline else None,
-            class_="name fixed",
-            scope="row",
-            role="rowheader",
-            title=arm,
-        )
+        note = "baseline" if arm == baseline else None
+        head = name_cell(arm, marks[arm], note, class_="name fixed", role="rowheader")
         data = [
             number(
                 cell,

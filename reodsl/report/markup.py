@@ -9,8 +9,10 @@ from __future__ import annotations
 import html
 import json
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
+
+from reodsl.report import theme
 
 
 class Markup(str):
@@ -67,26 +69,41 @@ def tag(name: str, /, *children: Child, **attributes: str | int | float | bool |
     return Markup(f"{opened}{render(children)}</{name}>")
 
 
-def dot(colour: str, dash: int) -> Markup:
-    """Return the coloured mark beside an arm's name.
+def samples(colours: Mapping[str, str]) -> dict[str, Markup]:
+    """Return a sample of each arm's line, in its colour and dashes, to stand beside the arm's name.
 
     Args:
-        colour: colour of the arm.
-        dash: index of the arm's dashes, which sets the form of the mark.
+        colours: colour of each arm, in order.
     """
-    return tag("span", class_=f"dot dash{dash}", style=f"--own:{colour}")
+    dashes = theme.dashes(colours)
+    return {
+        arm: tag("span", class_=f"dot dash{dashes[arm]}", style=f"--own:{colour}")
+        for arm, colour in colours.items()
+    }
 
 
-def name_cell(arm: str, colour: str, note: str | None = None) -> Markup:
-    """Return the heading of an arm's row in a table: a dot in the arm's colour, the name, and a note if any."""
-    return tag(
-        "th",
-        tag("span", class_="dot", style=f"background:{colour}"),
-        arm,
-        tag("span", note, class_="tag") if note else None,
-        class_="name",
-        scope="row",
-    )
+KEPT_LETTERS = 10
+"""Letters at the end of a name that stay where the name is cut."""
+
+
+def cut(name: str) -> Markup:
+    """Return a name that is cut in the middle where it has no room, and shown whole on hover."""
+    if len(name) < 2 * KEPT_LETTERS:
+        return escape(name)
+    return tag("span", tag("span", name[:-KEPT_LETTERS]), name[-KEPT_LETTERS:], class_="cut", title=name)
+
+
+def name_cell(arm: str, sample: Markup | None, note: str | None = None, **attributes: str) -> Markup:
+    """Return the heading of an arm's row in a table: a sample of its line, the name, and a note if any.
+
+    Args:
+        arm: name of the arm.
+        sample: the arm's sample, of `samples`, if it has any.
+        note: text behind the name, or None.
+        attributes: further attributes of the element.
+    """
+    label = tag("span", note, class_="tag") if note else None
+    return tag("th", sample, cut(arm), label, **{"class_": "name", "scope": "row", "title": arm} | attributes)
 
 
 def data_table(head: Child, body: Child, label: str | None = None, class_: str | None = None) -> Markup:

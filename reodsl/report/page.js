@@ -13,18 +13,23 @@
   if (live && sessionStorage.getItem("theme")) root.dataset.theme = sessionStorage.getItem("theme");
 
   // A chart's rows stand in the page once, however many charts show them. Vega writes into rows: each chart gets its own.
-  const filled = ({ spec, rows: names }) => ({
-    ...spec, datasets: Object.fromEntries(names.map((name) => [name, structuredClone(rows[name])])),
+  // Names beside lines need room; where there is none, the buttons are the key.
+  const narrow = (place) => place.clientWidth < 440;
+  const named = (layer) => rows[layer.data?.name]?.some((row) => "name" in row && "end" in row);
+  const filled = ({ spec, rows: names }, place) => ({
+    ...spec, layer: narrow(place) ? spec.layer.filter((layer) => !named(layer)) : spec.layer,
+    datasets: Object.fromEntries(names.map((name) => [name, structuredClone(rows[name])])),
   });
   const visible = (place) => place.offsetParent !== null;
 
   const draw = async (place) => {
     const name = place.dataset.chart;
     const style = dark() ? "dark" : "light";
-    if (!visible(place) || place.dataset.drawn === style) return;
-    place.dataset.drawn = style;
+    const state = style + narrow(place);
+    if (!visible(place) || place.dataset.drawn === state) return;
+    place.dataset.drawn = state;
     views.get(place)?.finalize();
-    const result = await vegaEmbed(place, filled(charts[name]), {
+    const result = await vegaEmbed(place, filled(charts[name], place), {
       mode: "vega-lite", renderer: "svg", ast: true, actions: false, config: configs[style],
       tooltip: crossed(place) ? () => {} : { theme: "custom" },
     });
@@ -211,7 +216,7 @@
     }
   };
   hold();
-  addEventListener("resize", hold);
+  addEventListener("resize", () => { hold(); drawAll(); });
   // What is led to is shown, folded or not.
   const reveal = () => {
     const target = location.hash.length > 1 && document.getElementById(location.hash.slice(1));

@@ -487,9 +487,9 @@ def note_samples(material: Material) -> Markup | None:
     files = {name: list_tables(folder) for name, folder in material.sample_folders.items()}
     with reading(next(iter(material.sample_folders.values()), Path())):
         failed = [name for name, tables in files.items() if count_reasons(tables)]
-        reasons = count_reasons(table for tables in files.values() for table in tables)
-    words = f"{say_failed(count_kinds(reasons))} in the samples of {listed(failed, MOST_REASONS)}; they count as wrong."
-    return _draw_reasons(words, reasons) if failed else None
+        counts = count_kinds(count_reasons(table for tables in files.values() for table in tables))
+    words = f"{say_failed(counts)} in the samples of {listed(failed, MOST_REASONS)}; they count as wrong."
+    return _draw_note(words, (table for tables in files.values() for table in tables)) if failed else None
 
 
 def _sum_counts(rows: pl.DataFrame) -> dict[str, float]:
@@ -506,15 +506,5 @@ def _draw_note(words: str, files: Iterable[Path]) -> Markup:
     """
     files = list(files)
     with reading(files[0].parent if files else Path()):
-        return _draw_reasons(words, count_reasons(files))
-
-
-def _draw_reasons(words: str, reasons: Sequence[tuple[str, int]]) -> Markup:
-    """Return a warning of some words and the commonest reasons.
-
-    Args:
-        words: text of the warning.
-        reasons: each reason with its number of answers, the commonest first.
-    """
-    lines = [tag("li", line) for line in say_reasons(reasons, MOST_REASONS)]
+        lines = [tag("li", line) for line in say_reasons(count_reasons(files), MOST_REASONS)]
     return tag("div", tag("p", words), tag("ul", lines) if lines else None, class_="about warn")

@@ -9,9 +9,9 @@ import polars as pl
 
 from reodsl.numbers.verdict import PairDifference, StudyVerdict
 from reodsl.report import formats, notes, theme
-from reodsl.report.markup import Markup, data_table, dot, tag
+from reodsl.report.markup import Markup, cut, data_table, samples, tag
 from reodsl.report.material import MEAN, Material
-from reodsl.report.results import cell
+from reodsl.report.results import cell, say_against
 from reodsl.report.verdict_words import equal, format_margin, is_tie
 
 MOST = len(theme.COLOURS) * len(theme.DASHES)
@@ -101,8 +101,7 @@ def ranking(material: Material, table: pl.DataFrame) -> Markup | None:
     if score is None or "reg" not in table.columns:
         return None
     rows = {row["arm"]: row for row in table.filter(pl.col("benchmark") == MEAN).to_dicts()}
-    colours = material.colours
-    kinds = theme.dashes(colours)
+    marks = samples(material.colours)
     verdict = material.verdict
     leaders = verdict.leaders if verdict is not None else ()
     tied = verdict is not None and is_tie(verdict)
@@ -116,8 +115,8 @@ def ranking(material: Material, table: pl.DataFrame) -> Markup | None:
         lead = cell(rows[arm], MEAN, "difference" if compared else "reg", roomy=True)
         tags = {state: arm in leaders, "baseline": arm == base, "frontier": arm in material.frontier_arms}
         parts = (
-            dot(colours[arm], kinds[arm]),
-            tag("span", arm, class_="name"),
+            marks[arm],
+            tag("span", cut(arm), class_="name"),
             [tag("span", word, class_="tag") for word, fits in tags.items() if fits],
             tag("b", "" if compared else mark, lead.text, class_=lead.tone or None),
             tag("small", lead.interval_text if compared else "REG"),
@@ -125,8 +124,8 @@ def ranking(material: Material, table: pl.DataFrame) -> Markup | None:
         items.append(tag("li", tag("button", parts, type="button", data_arm=arm, aria_pressed="true")))
     if len(arms) < len(rows):
         items.append(tag("li", f"and {len(rows) - len(arms)} more, in the table"))
-    head = "REG in tokens" if base is None else f"REG vs. {base}, in tokens"
-    return tag("div", tag("p", head), tag("ol", items), class_="standing")
+    head = "REG" if base is None else say_against(base)
+    return tag("div", tag("p", f"{head}, in tokens"), tag("ol", items), class_="standing")
 
 
 def matrix(verdict: StudyVerdict | None) -> Markup | None:
@@ -139,11 +138,11 @@ def matrix(verdict: StudyVerdict | None) -> Markup | None:
     pairs = {(pair.two, pair.one): pair.swapped() for pair in verdict.pairs}
     same = {frozenset((pair.one, pair.two)) for pair in verdict.same}
     *columns, _ = verdict.arms
-    head = tag("tr", tag("td", ""), [tag("th", arm, scope="col") for arm in columns], class_="only")
+    head = tag("tr", tag("td", ""), [tag("th", cut(arm), scope="col") for arm in columns], class_="only")
     body = [
         tag(
             "tr",
-            tag("th", arm, class_="name", scope="row"),
+            tag("th", cut(arm), class_="name", scope="row"),
             [
                 _cell(pairs[arm, other], frozenset((arm, other)) in same)
                 if (arm, other) in pairs

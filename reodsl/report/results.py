@@ -22,6 +22,8 @@ from reodsl.report import formats, notes, verdict_words
 from reodsl.report.material import MEAN, frontier_arms, title
 
 ALL = ("accuracy", "length", "reg")
+MOST_LETTERS = 16
+"""The most letters of a baseline's name in the head of a column."""
 BUILTIN_COLUMNS = frozenset({"difference", *ALL, "reg_plain"})
 """Columns that every table knows; others are measures, by their names."""
 CHANGE = "change of REG"
@@ -132,7 +134,7 @@ def cell(row: Mapping[str, Any], benchmark: str, column: str, *, roomy: bool) ->
     scale = 100.0 if column == "accuracy" else 1.0
     stem = "" if column == "reg" and roomy else _CHANGES.get(column, "")
     change, low, high = (row.get(f"{stem}{end}") if stem else None for end in ("", "_low", "_high"))
-    has_star = formats.has_star(row, stem)
+    has_star = bool(row.get(f"{stem}_star"))
     better = change is not None and (change > 0 if column == "accuracy" else change < 0)
     interval_text = about = _spread(row, column, scale)
     value = row.get(column)
@@ -212,7 +214,12 @@ def name_columns(study: Study, heads: Mapping[str, str], after: str = "") -> dic
     baseline = study.score.relative_to if study.score is not None else None
     mark = notes.nearly(study)
     named = {name: mark * name.startswith("reg") + head for name, head in heads.items()}
-    return named | {"difference": (CHANGE if baseline is None else f"REG vs. {baseline}") + after}
+    return named | {"difference": (CHANGE if baseline is None else say_against(baseline)) + after}
+
+
+def say_against(baseline: str) -> str:
+    """Return the head of differences of REG from a baseline, which is named if its name is short."""
+    return f"REG vs. {baseline if len(baseline) <= MOST_LETTERS else 'baseline'}"
 
 
 MEASURES = ("reg", "reg_plain", "accuracy", "length")

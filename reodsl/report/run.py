@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -51,7 +51,7 @@ def write_report(material: Material, out: Path, pictures: bool = False) -> None:
     export.write_tables(out / "tables", export.report_tables(material))
     card.write_cards(out / "cards", material)
     if pictures:
-        export.write_charts(out / "charts", gallery, len(material.arms))
+        export.write_charts(out / "charts", gallery, material.arms)
 
 
 _MOST_NAMED = 5
@@ -142,20 +142,11 @@ def material_of(store: Store, record: RunRecord) -> tuple[Material, tuple[Diagno
     findings = _findings(record, gathered, unread_tasks, total, alive(store, record))
     lines = [line for finding in findings for line in (finding.message, *finding.notes)]
     sentences = tuple(f"{line[0].upper()}{line[1:]}." for line in lines)
-    return replace(material, unfinished=sentences), (*findings, *_approximate(record, spec))
-
-
-def _approximate(record: RunRecord, spec: Spec) -> Iterator[Diagnostic]:
-    """Yield W0616 if the spec of the run accepts a published frontier that does not match the arms."""
-    reasons = misfits(spec.study)
-    if reasons:
-        yield warning(
-            "W0616",
-            "REG is approximate: the frontier is not of these arms",
-            where=record.name,
-            notes=list(reasons),
-            help="read the differences between its arms, which no frontier changes",
-        )
+    if reasons := misfits(spec.study):
+        words = "REG is approximate: the frontier is not of these arms"
+        help = "read the differences between its arms, which no frontier changes"
+        findings += (warning("W0616", words, where=record.name, notes=list(reasons), help=help),)
+    return replace(material, unfinished=sentences), findings
 
 
 def _gather(store: Store, record: RunRecord, roles: Mapping[str, str]) -> _RunResults:

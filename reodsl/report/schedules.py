@@ -10,15 +10,15 @@ from typing import Any
 import polars as pl
 
 from reodsl.diagnostics import Problem, plural
-from reodsl.ir.reward import Budgets, OracleBudgets, QuestionBudgets, Reward
-from reodsl.ir.study import Arm, Chart
+from reodsl.ir.reward import Budgets, OracleBudgets, QuestionBudgets
+from reodsl.ir.study import Chart
 from reodsl.ir.training import Ppo
 from reodsl.numbers.budgets import Rule, Schedule, coefficients
 from reodsl.numbers.curves import Curve
 from reodsl.numbers.greedy import approximation_error
 from reodsl.report import formats, theme, vega
 from reodsl.report.figures import Gallery
-from reodsl.report.markup import Markup, data_table, name_cell, tag
+from reodsl.report.markup import Markup, data_table, name_cell, samples, tag
 from reodsl.report.material import MEAN, Material
 from reodsl.report.vega import Json, Rows, channel
 
@@ -75,7 +75,8 @@ def list_schedules(material: Material) -> list[ArmSplits]:
     """
     rows: list[ArmSplits] = []
     for arm in material.study.arms:
-        reward = _reward(arm)
+        methods = [stage.method for stage in arm.stages if isinstance(stage.method, Ppo)]
+        reward = methods[-1].reward if methods else None
         split = reward.dense.split if reward is not None and reward.dense is not None else None
         rule = reward.weight_rule if reward is not None else None
         if isinstance(split, Budgets):
@@ -138,10 +139,10 @@ def section(material: Material) -> Markup | None:
     rows = list_schedules(material)
     if not rows:
         return None
-    body = []
+    body, marks = [], samples(material.colours)
     for row in rows:
         note = None if row.seed is None else f"seed {row.seed}"
-        name = name_cell(row.arm, material.colours.get(row.arm, theme.UNTRAINED_COLOUR), note)
+        name = name_cell(row.arm, marks.get(row.arm), note)
         error = row.measure_error(material)
         body.append(
             tag(
@@ -299,9 +300,3 @@ def _line_chart(declared: Chart, rows: pl.DataFrame) -> Json:
     about = f"{titles[y]} by {titles[x]}: {vega.ends(rows, x, y, '.3g')}."
     title = declared.name.replace("_", " ")
     return vega.chart(datasets, [line], title=title, about=about, height=HEIGHT, switches=False)
-
-
-def _reward(arm: Arm) -> Reward | None:
-    """Return the reward of the last RL stage of an arm's training; None without such a stage."""
-    methods = [stage.method for stage in arm.stages if isinstance(stage.method, Ppo)]
-    return methods[-1].reward if methods else None

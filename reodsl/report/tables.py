@@ -22,7 +22,10 @@ def per_seed(material: Material) -> pl.DataFrame:
     scores = material.scores
     if scores.height:
         seeded = scores.filter(pl.col("seed").is_not_null())
-        frame = seeded if seeded.height else scores.with_columns(_only_seed(material))
+        seeds = material.summary["seed"].drop_nulls().unique()
+        # A score of a single seed has no rows by seed, so its rows over all seeds get this seed.
+        only_seed = pl.lit(seeds[0] if len(seeds) == 1 else None, pl.Int64).alias("seed")
+        frame = seeded if seeded.height else scores.with_columns(only_seed)
         frame = frame.select(name for name in values if name in frame.columns)
         scored_arms = frame.select("arm").unique()
         unscored = material.summary.join(scored_arms, on="arm", how="anti")
@@ -41,15 +44,6 @@ def per_seed(material: Material) -> pl.DataFrame:
         .drop("own")
     )
     return _sort_rows(joined, material, "seed")
-
-
-def _only_seed(material: Material) -> pl.Expr:
-    """Return a column `seed` with the only seed of the evaluations; null if no evaluation has a seed or seeds differ.
-
-    A score of a single seed has no rows by seed, so its rows over all seeds get this seed.
-    """
-    seeds = material.summary["seed"].drop_nulls().unique()
-    return pl.lit(seeds[0] if len(seeds) == 1 else None, pl.Int64).alias("seed")
 
 
 def main(material: Material) -> pl.DataFrame:

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from itertools import cycle
 from typing import Any
 
 FONT = "Inter, 'Helvetica Neue', Helvetica, Arial, 'Liberation Sans', sans-serif"
 
-# Found by a search: at least 3:1 against white and near-black, and 21 units of CIELAB or more between colours, also under
-# protanopia, deuteranopia and tritanopia (tests/report/test_theme.py). No ninth colour fits; more arms differ in dashes.
+# Found by a search: at least 3:1 against white and near-black, and 21 units of CIELAB or more between colours (15 from the
+# grey), also under protanopia, deuteranopia and tritanopia (tests/report/test_theme.py). More arms differ in dashes.
 COLOURS = ("#0f99d3", "#8d9b04", "#a24496", "#de7569", "#047a24", "#7164e5", "#c71262", "#b584a1")
 DASHES = ((1, 0), (7, 3), (2, 2), (9, 3, 2, 3))
 """Dash patterns of lines in pixels (drawn, gap, …), the first solid: 8 colours with 4 patterns tell 32 arms apart."""
-UNTRAINED_COLOUR = "#8d96a3"
+UNTRAINED_COLOUR = "#676f72"
 
 _LIGHT = {"ink": "#1d2430", "muted": "#5d6675", "grid": "#e6e8ec", "paper": "#ffffff"}
 _DARK = {"ink": "#eceff4", "muted": "#a3adbb", "grid": "#2d333c", "paper": "#171a1f"}
@@ -31,15 +32,9 @@ def colours(arms: Sequence[str], untrained: Sequence[str] = ()) -> dict[str, str
         arms: names of arms, in order.
         untrained: names of arms whose models are not trained.
     """
-    chosen: dict[str, str] = {}
-    palette_index = 0
-    for arm in arms:
-        if arm in untrained and UNTRAINED_COLOUR not in chosen.values():
-            chosen[arm] = UNTRAINED_COLOUR
-        else:
-            chosen[arm] = COLOURS[palette_index % len(COLOURS)]
-            palette_index += 1
-    return chosen
+    first_untrained = next((arm for arm in arms if arm in untrained), None)
+    palette = cycle(COLOURS)
+    return {arm: UNTRAINED_COLOUR if arm == first_untrained else next(palette) for arm in arms}
 
 
 def dashes(chosen: Mapping[str, str]) -> dict[str, int]:
@@ -48,12 +43,8 @@ def dashes(chosen: Mapping[str, str]) -> dict[str, int]:
     Args:
         chosen: colour of each arm, in order.
     """
-    uses: dict[str, int] = {}
-    dash_indices = {}
-    for arm, colour in chosen.items():
-        dash_indices[arm] = uses.get(colour, 0) % len(DASHES)
-        uses[colour] = uses.get(colour, 0) + 1
-    return dash_indices
+    palette = list(chosen.values())
+    return {arm: palette[:i].count(palette[i]) % len(DASHES) for i, arm in enumerate(chosen)}
 
 
 def config(dark: bool = False) -> dict[str, Any]:
@@ -101,6 +92,7 @@ def config(dark: bool = False) -> dict[str, Any]:
             "frontier": {"color": shades["ink"]},
             "ink": {"color": shades["ink"], "fill": shades["ink"]},
             "rule": {"color": shades["muted"]},
+            "outline": {"stroke": shades["muted"], "strokeWidth": 0.8},
             "halo": {"stroke": shades["paper"]},
         },
     }

@@ -6,12 +6,17 @@ from collections.abc import Sequence
 
 import polars as pl
 
-from reodsl.report import vega
+from reodsl.report import theme, vega
 from reodsl.report.material import MEAN, Material, title
 from reodsl.report.vega import Json, Rows, channel, layer
 
 HEIGHT = 330
-GOOD_TO_BAD = ("#1a9850", "#a6d96a", "#fee08b", "#f46d43", "#a50026")
+MARGIN = 0.08
+"""The room beside the outermost points, as a share of the axis between them."""
+SMALL_TO_LARGE = ("#b7d5ec", "#6baed6", "#2f7ebc", "#0b4a94")
+"""Colours of REG: one hue, so that every eye sees their order."""
+SHAPES = ("circle", "square", "triangle-up", "diamond")
+"""Shapes of points: one for each of `theme.DASHES`."""
 
 
 def scatter(
@@ -23,7 +28,7 @@ def scatter(
 ) -> Json:
     """Return a chart of accuracy, `reg` or a measure over response length, with a point for each arm.
 
-    With a score, the colour of a point is the arm's REG, from green (small) to red, and bars are intervals. Without a
+    With a score, the colour of a point is the arm's REG, from light (small) to dark, and bars are intervals. Without a
     score, points have the arms' colours, and bars are one standard deviation over seeds.
 
     Args:
@@ -41,39 +46,36 @@ def scatter(
         safe_names = {f"{measure}{end}": f"measure{end}" for end in ("", "_low", "_high")}
         rows, measure = rows.rename(safe_names), "measure"
     measures = [m for m in ("accuracy", "length", "reg", "measure") if m in rows.columns]
+    rows = _add_ends(rows, measures).filter(pl.col("length").is_finite() & pl.col(measure).is_finite())
     datasets = Rows()
-    data = datasets.add(_add_ends(rows, measures))
-    padded_scale = {"zero": False, "padding": EDGE}
-    x = channel("length", title="mean response length (tokens)", scale=padded_scale)
-    # The margin for names may extend the axis above 100%, so labels outside 0 to 100% are hidden.
+    data = datasets.add(rows)
+    spans = {name: [*rows[f"{name}_low"], *rows[f"{name}_high"]] for name in ("length", measure)}
+    x = channel("length", title="mean response length (tokens)", **vega.axis(spans["length"], margin=MARGIN))
+    # The margin may extend the axis above 100%, so labels outside 0 to 100% are hidden.
     percent_axis = {"format": "%", "labelExpr": "datum.value > 1 || datum.value < 0 ? '' : datum.label"}
-    y = (
-        channel(measure, title=label, axis=percent_axis, scale=padded_scale)
-        if measure == "accuracy"
-        else channel(measure, title=label, axis={"format": "~s"}, scale=padded_scale)
-    )
+    ticks = percent_axis if measure == "accuracy" else {"format": "~s"}
+    y = channel(measure, title=label, **vega.axis(spans[measure], ticks, margin=MARGIN))
+    shapes = [SHAPES[theme.dashes(material.colours)[arm]] for arm in arms]
+    forms = {"scale": {"domain": arms, "range": shapes}, "legend": None}
+    tint = vega.colour(material.colours, arms) | {"legend": None}
+    if "reg" in measures:
+        key = {"orient": "bottom", "direction": "horizontal", "gradientLength": 180, "titleOrient": "left"}
+        shade = {"range": list(SMALL_TO_LARGE), "interpolate": "lab"}
+        tint = channel("reg", title="REG (tokens)", scale=shade, legend=key)
     dots = layer(
         data,
-        "circle",
-        {"size": 190, "opacity": 1},
+        "point",
+        {"size": 150, "opacity": 1, "filled": True, "style": "outline"},
         switched=False,
         x=x,
         y=y,
-        color=_fill() if "reg" in measures else vega.colour(material, arms),
+        color=tint,
+        shape=channel("arm", "nominal", **forms),
         tooltip=_tooltip(rows.columns),
     )
-    names = [
-        layer(
-            datasets.add(points),
-            "text",
-            {"dx": dx, "dy": dy, "align": align, "fontWeight": 600, "style": "ink"},
-            switched=False,
-            x=x,
-            y=y,
-            text=channel("arm", "nominal"),
-        )
-        for (dx, dy, align), points in sides(rows, "length", measure, HEIGHT)
-    ]
+    height = max(HEIGHT, vega.NAME_GAP_PIXELS * rows.height)
+    placed = vega.place_names(rows, measure, y["scale"]["domain"], height)
+    names = vega.names(datasets.add(placed), x, y, {"datum": x["scale"]["domain"][1]})
     across = {"x": channel("length_low"), "x2": {"field": "length_high"}, "y": y}
     along = {"x": x, "y": channel(f"{measure}_low"), "y2": {"field": f"{measure}_high"}}
     bars = [
@@ -82,11 +84,10 @@ def scatter(
     ]
     return vega.chart(
         datasets,
-        [*bars, dots, *names],
+        [*bars, *names, dots],
         title=title(benchmark),
         about=f"{label} over mean response length, {title(benchmark)}: {_describe(rows, measure)}.",
-        height=HEIGHT,
-        switches=False,
+        height=height,
     )
 
 
@@ -99,11 +100,10 @@ def gaps(material: Material, table: pl.DataFrame) -> Json:
     """
     rows = table.filter((pl.col("benchmark") == MEAN) & pl.col("reg").is_not_null())
     datasets = Rows()
-    data = datasets.add(_add_ends(rows, ["reg"]))
-    names = {"labelFontSize": 12, "labelLimit": 220}
-    y = channel("arm", "nominal", title=None, sort={"field": "reg"}, axis=names)
+    data = datasets.add(vega.name_rows(_add_ends(rows, ["reg"])))
+    y = channel("name", "nominal", title=None, sort={"field": "reg"}, axis={"labelFontSize": 12})
     x = channel("reg", title="REG (tokens): area between the frontier and the arm's curve")
-    tint = vega.colour(material, list(rows["arm"]))
+    tint = vega.colour(material.colours, list(rows["arm"])) | {"legend": None}
     zero = datasets.add(pl.DataFrame({"at": [0]}))
     interval = {"x": channel("reg_low"), "x2": {"field": "reg_high"}, "y": y, "color": tint}
     dot = {"x": x, "y": y, "color": tint, "tooltip": _tooltip(rows.columns)}
@@ -125,13 +125,6 @@ def gaps(material: Material, table: pl.DataFrame) -> Json:
         height=max(HEIGHT, 34 * rows.height),
         switches=False,
     )
-
-
-def _fill() -> Json:
-    """Return the encoding that colours points by REG, green for a small REG and red for a large one, with a legend."""
-    legend = {"orient": "bottom", "direction": "horizontal", "gradientLength": 180, "titleOrient": "left"}
-    shade = {"range": list(GOOD_TO_BAD), "interpolate": "lab"}
-    return channel("reg", title="REG (tokens)", scale=shade, legend=legend)
 
 
 def _tooltip(columns: Sequence[str]) -> list[Json]:
@@ -172,72 +165,3 @@ def _add_ends(rows: pl.DataFrame, measures: Sequence[str]) -> pl.DataFrame:
             interval_end = pl.col(name) if name in rows.columns else pl.lit(None, pl.Float64)
             columns.append(pl.coalesce(interval_end, pl.col(measure) + sign * sd.fill_null(0.0)).alias(name))
     return rows.with_columns(columns)
-
-
-EDGE = 44
-"""Pixels kept free around the points, so that names stay inside."""
-
-NARROW_PIXELS = 400
-"""The assumed width of a chart in pixels when names are placed: a wider chart only has more room."""
-
-Side = tuple[int, int, str]
-"""The offset of a name from its point in pixels, to the right and down, and the name's alignment."""
-
-_SIDES: tuple[Side, ...] = ((0, -16, "center"), (0, 18, "center"), (13, 1, "left"), (-13, 1, "right"))
-_Box = tuple[float, float, float, float]
-
-
-def sides(rows: pl.DataFrame, x: str, y: str, height: int) -> list[tuple[Side, pl.DataFrame]]:
-    """Choose on which side of its point each arm's name is written.
-
-    From left to right, each name takes the side where it overlaps least with points and with the names already
-    placed. A point is assumed to be 16 pixels wide and high, and a letter 6.6 pixels wide.
-
-    Args:
-        rows: points, with the columns `arm`, `x` and `y`.
-        x: column of the horizontal axis.
-        y: column of the vertical axis.
-        height: height of the chart in pixels.
-
-    Returns:
-        Each side that is used, with the rows of the arms whose names go there.
-    """
-    points = rows.filter(pl.col(x).is_not_null() & pl.col(y).is_not_null())
-    if not points.height:
-        return []
-    across, up = _pixels(points[x], NARROW_PIXELS), _pixels(points[y], height)
-    positions = {arm: (a, height - u) for arm, a, u in zip(points["arm"], across, up, strict=True)}
-    occupied = [(px - 8, py - 8, px + 8, py + 8) for px, py in positions.values()]
-    chosen: dict[str, Side] = {}
-    for arm, position in sorted(positions.items(), key=lambda item: item[1]):
-        boxes = [(side, _box(position, side, 3.3 * len(arm))) for side in _SIDES]
-        side, box = min(boxes, key=lambda item: sum(_overlap(item[1], other) for other in occupied))
-        chosen[arm] = side
-        occupied.append(box)
-    parts = ((side, [arm for arm, at_side in chosen.items() if at_side == side]) for side in _SIDES)
-    return [(side, points.filter(pl.col("arm").is_in(arms))) for side, arms in parts if arms]
-
-
-def _box(position: tuple[float, float], side: Side, half_width: float) -> _Box:
-    """Return the box around a name: left, top, right and bottom, in pixels.
-
-    Args:
-        position: the arm's point, in pixels to the right and down.
-        side: offset and alignment of the name.
-        half_width: half the width of the name, in pixels.
-    """
-    dx, dy, align = side
-    middle = position[0] + dx + {"center": 0.0, "left": half_width, "right": -half_width}[align]
-    return (middle - half_width, position[1] + dy - 7, middle + half_width, position[1] + dy + 7)
-
-
-def _pixels(values: pl.Series, size: float) -> list[float]:
-    """Return the positions of values on an axis of `size` pixels, with a margin of `EDGE` pixels at its ends."""
-    numbers = [float(value) for value in values]
-    low, high = min(numbers), max(numbers)
-    return [EDGE + (size - 2 * EDGE) * ((n - low) / (high - low) if high > low else 0.5) for n in numbers]
-
-
-def _overlap(a: _Box, b: _Box) -> float:
-    """Return the area that two boxes share, in square pixels."""
-    return max(0.0, min(a[2], b[2]) - max(a[0], b[0])) * max(0.0, min(a[3], b[3]) - max(a[1], b[1]))

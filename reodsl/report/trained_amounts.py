@@ -7,8 +7,8 @@ from typing import Any
 import polars as pl
 
 from reodsl.ir.training import FromModel, FromTraining, Ppo, Stage
-from reodsl.report import formats, theme
-from reodsl.report.markup import Child, data_table, name_cell, tag
+from reodsl.report import formats
+from reodsl.report.markup import Child, data_table, name_cell, samples, tag
 from reodsl.report.material import Material
 
 CLOSE_SHARE = 0.05
@@ -95,10 +95,11 @@ def section(material: Material) -> list[Child]:
     )
     seeds_note = " Means over seeds." if len(material.seeds) > 1 else ""
     words = f"How much each arm trained by RL, and how many tokens its responses had.{seeds_note}"
+    marks = samples(material.colours)
     body = [
         tag(
             "tr",
-            name_cell(row["arm"], material.colours.get(row["arm"], theme.UNTRAINED_COLOUR)),
+            name_cell(row["arm"], marks.get(row["arm"])),
             [tag("td", formats.number(row[name], digits)) for name, digits in COLUMNS.items()],
         )
         for row in rows.to_dicts()
@@ -125,12 +126,13 @@ def data_section(material: Material) -> list[Child]:
         + ("; means over seeds." if len(material.seeds) > 1 else ".")
     )
     several = set(rows.filter(pl.col("arm").is_duplicated())["arm"])
+    marks = samples(material.colours)
     body = [
         tag(
             "tr",
             name_cell(
                 row["arm"],
-                material.colours.get(row["arm"], theme.UNTRAINED_COLOUR),
+                marks.get(row["arm"]),
                 row["stage"] if row["arm"] in several else None,
             ),
             tag("td", row["by"]),

@@ -117,7 +117,7 @@ const responseReader = ({ root, info, ask, query, go, soft, swap, isLatest }) =>
   const PAGE = 50;
   const FILTERS = ["evaluation", "benchmark", "words", "correct", "shortest", "longest", "right_at", "wrong_at", "other", "others", "order"];
   const named = (evaluation) => info.evaluations.find((each) => each.name === evaluation);
-  const dot = (arm) => el("span", { class: "dot", colour: info.colours[arm] ?? "#8d96a3", "aria-hidden": "true" });
+  const dot = (arm) => el("span", { class: "dot", colour: info.colours[arm] ?? "#676f72", "aria-hidden": "true" });
   const option = (value, text, chosen) => el("option", { value, selected: value === (chosen || "") }, text);
   const choice = (label, name, options, chosen, change = go) => el("label", {}, label + " ", el("select", { name,
     onchange: (event) => change({ [name]: event.target.value, offset: null }) }, options.map(([value, text]) => option(value, text, chosen))));

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -13,16 +14,17 @@ import polars as pl
 import pytest
 
 from reodsl.ir.study import Chart
+from reodsl.numbers.curves import Curve
 from reodsl.report import tables, theme
-from reodsl.report.curve_chart import HEIGHT, NAME_GAP_PIXELS, curve_rows, curves, frontier_rows, name_rows
+from reodsl.report.curve_chart import HEIGHT, curve_rows, curves, draw_picture, frontier_rows
 from reodsl.report.export import COLUMN, write_charts
 from reodsl.report.figures import Gallery, curve_group, declared_group
 from reodsl.report.line_charts import LABELS, MOST_POINTS, metrics_of, training, training_rows
 from reodsl.report.material import Material
 from reodsl.report.page import page
 from reodsl.report.theme import COLOURS, UNTRAINED_COLOUR, colours
-from reodsl.report.tradeoff_charts import scatter, sides
-from reodsl.report.vega import Rows
+from reodsl.report.tradeoff_charts import scatter
+from reodsl.report.vega import MOST_LETTERS, NAME_GAP_PIXELS, Rows, axis, place_names
 
 
 def shape_of(value: Any) -> Any:
@@ -77,34 +79,42 @@ def test_a_mean_curve_is_the_mean_over_benchmarks(material: Material) -> None:
     assert mean == pytest.approx(own.filter(pl.col("benchmark") != "mean")["accuracy"].mean())
 
 
-def test_names_at_the_ends_of_lines_keep_their_distance() -> None:
-    rows = pl.DataFrame(
-        {
-            "arm": ["low", "high", "near", "near"],
-            "budget": [128, 128, 64, 96],
-            "accuracy": [0.2, 0.9, 0.1, 0.89],
-        }
-    )
-    named = name_rows(rows, ["high", "low", "near"])
-    assert named.rows() == [
-        ("high", 128, 0.9),
-        ("near", 96, pytest.approx(0.9 - NAME_GAP_PIXELS / HEIGHT)),
-        ("low", 128, 0.2),
-    ]
-    assert name_rows(rows, ["low"]).rows() == [("low", 128, 0.2)]
+@pytest.mark.parametrize("count", [2, 6, 12, 24])
+def test_names_keep_their_order_and_distance(count: int) -> None:
+    arms = [f"arm_{number:02}_{'of_a_long_name' * (number % 4)}"[:60] for number in range(count)]
+    values = [0.9 - 0.001 * number for number in range(count - 1)] + [0.3]
+    height = max(HEIGHT, NAME_GAP_PIXELS * count)
+    placed = place_names(pl.DataFrame({"arm": arms, "y": values}), "y", (0, 1), height)
+    pixels = [height * (1 - at) for at in placed["at"]]
+    assert placed["arm"].to_list() == arms
+    assert min(b - a for a, b in pairwise([-NAME_GAP_PIXELS, *pixels, height + 14])) >= NAME_GAP_PIXELS - 1e-6
+    assert placed["name"].n_unique() == count
+    assert placed["name"].str.len_chars().max() <= 2 * MOST_LETTERS
+
+
+def test_equal_values_have_one_tick() -> None:
+    for value, text in ((0.5, 0.05), (5e-6, 5e-7), (0.0, 1.0)):
+        made = axis([value, value, float("nan"), None])
+        assert made["axis"]["values"] == [value]
+        assert made["scale"]["domain"] == pytest.approx([value - text, value + text])
+    assert axis([1.0, 2.0]) == {"scale": {"zero": False}, "axis": {}}
+    assert axis([])["scale"]["domain"] == [-1.0, 1.0]
+
+
+def test_a_picture_of_nine_models_tells_them_apart() -> None:
+    models = {f"model{number}": {"q": Curve((0, 8), (0.1, number / 10))} for number in range(9)}
+    svg = draw_picture(models, None, 8).svg.decode()
+    marks = set(re.findall(r'stroke="(#\w+)" stroke-width="2"(?: stroke-dasharray="([^"]*)")?', svg))
+    assert len(marks) >= 9
+    assert {name for name in models if name in texts(svg)} == set(models)
 
 
 def test_the_baselines_gap_is_filled_until_an_arm_is_pointed_at(material: Material) -> None:
-    def tests(named: bool) -> list[str]:
-        layers = curves(material, with_names=named)["layer"]
-        return [
-            part["encoding"]["opacity"]["condition"]["test"]
-            for part in layers
-            if part["mark"]["type"] == "area" and "opacity" in part["encoding"]
-        ]
-
-    assert tests(named=True) == ["datum.arm === focus || focus === '' && datum.arm === \"vanilla\""]
-    assert tests(named=False) == ["datum.arm === focus"]
+    chart = curves(material, with_names=True)
+    gap = next(part["encoding"] for part in chart["layer"] if part["mark"]["type"] == "area")
+    assert gap["opacity"]["condition"]["test"] == "datum.arm === focus || focus === '' && datum.filled"
+    (rows,) = (rows for rows in chart["datasets"].values() if "filled" in rows[0])
+    assert {row["arm"] for row in rows if row["filled"]} == {"vanilla"}
 
 
 def test_budgets_that_span_much_are_shown_on_a_logarithmic_axis(material: Material) -> None:
@@ -164,13 +174,6 @@ def test_stages_follow_one_another(of_seeds: Material) -> None:
     assert at == list(range(1, 25))
 
 
-def test_names_stand_beside_points_and_apart() -> None:
-    rows = pl.DataFrame({"arm": ["one", "two", "three"], "x": [1.0, 1.001, 9.0], "y": [0.5, 0.5, 0.9]})
-    placed = {arm: side for side, part in sides(rows, "x", "y", 300) for arm in part["arm"]}
-    assert set(placed) == {"one", "two", "three"}
-    assert placed["one"] != placed["two"]
-
-
 def test_equal_rows_have_one_name() -> None:
     frame = pl.DataFrame({"a": [1.23456789]})
     one, two = Rows(), Rows()
@@ -220,7 +223,7 @@ def test_charts_for_a_paper_are_as_wide_as_a_column_with_their_legends_below(
     gallery = Gallery()
     gallery.figure("curves", curves(material, "easy"))
     gallery.figure("accuracy-length", scatter(material, tables.main(material)))
-    write_charts(tmp_path, gallery, len(material.arms))
+    write_charts(tmp_path, gallery, material.arms)
     names = ["accuracy-length.pdf", "accuracy-length.svg", "curves.pdf", "curves.svg"]
     assert sorted(each.name for each in tmp_path.iterdir()) == names
     for name in ("accuracy-length", "curves"):

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import re
-from itertools import combinations
+from itertools import combinations, pairwise
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from reodsl.report import theme
-from reodsl.report.theme import COLOURS, DASHES, colours, dashes
+from reodsl.report import gap, theme
+from reodsl.report.theme import COLOURS, DASHES, UNTRAINED_COLOUR, colours, dashes
+from reodsl.report.tradeoff_charts import SMALL_TO_LARGE
 
 CSS = (Path(theme.__file__).parent / "page.css").read_text()
 # Machado, Oliveira and Fernandes (2009), the whole of each deficiency, on linear RGB.
@@ -58,13 +59,17 @@ def lab(rgb: np.ndarray) -> np.ndarray:
 
 @pytest.mark.parametrize("eyes", SEEN)
 def test_colours_are_apart_for_all_eyes(eyes: str) -> None:
-    seen = [lab(np.asarray(SEEN[eyes]) @ linear(each)) for each in COLOURS]
-    assert min(float(np.linalg.norm(a - b)) for a, b in combinations(seen, 2)) > 21
+    for colours_of, least in ((COLOURS, 21), ((*COLOURS, UNTRAINED_COLOUR), 15), (gap.COLOURS, 15)):
+        seen = [lab(np.asarray(SEEN[eyes]) @ linear(each)) for each in colours_of]
+        assert min(float(np.linalg.norm(a - b)) for a, b in combinations(seen, 2)) > least
+    # REG has one hue, from light to dark.
+    lightness = [lab(np.asarray(SEEN[eyes]) @ linear(each))[0] for each in SMALL_TO_LARGE]
+    assert min(a - b for a, b in pairwise(lightness)) > 12
 
 
 @pytest.mark.parametrize("paper", ["#ffffff", "#171a1f"])
 def test_lines_stand_out_from_the_paper(paper: str) -> None:
-    assert min(contrast(each, paper) for each in COLOURS) >= 3
+    assert min(contrast(each, paper) for each in (*COLOURS, UNTRAINED_COLOUR)) >= 3
 
 
 def test_twenty_six_arms_differ_in_colour_or_dashes() -> None:
