@@ -77,7 +77,14 @@ def doctor_command(
     files = spec_files(map(str, specs)) if specs else sorted(_SPECS.rglob("*.reo"))
     measures = measure(store_dir or (files[0].parent if files else Path()))
     registry, parts = _survey_parts()
-    all_parts = (*_list_core_parts(measures), *parts)
+    cores = f"{measures.cores} core{'s' if measures.cores > 1 else ''}"
+    all_parts = (
+        MachinePart("python", "ok", platform.python_version()),
+        MachinePart("processor", "ok", f"{cores}, {platform.machine()}"),
+        MachinePart("memory", "ok", memory(measures.memory)),
+        MachinePart("disk", "ok", f"{size(measures.disk)} free"),
+        *parts,
+    )
     fits = [fit(path, registry, measures, Machine(address=address), store_dir) for path in files]
     ready = all(part.state == "ok" for part in all_parts if part.needed)
     if as_json:
@@ -127,17 +134,6 @@ def _survey_parts() -> tuple[Registry | None, Sequence[MachinePart]]:
         diagnostic = caught.diagnostics[0]
         return None, (MachinePart("runners", "missing", diagnostic.message, diagnostic.help),)
     return registry, registry.survey()
-
-
-def _list_core_parts(measures: Measures) -> tuple[MachinePart, ...]:
-    """Return the parts of this machine that are known without runners: Python, processor, memory and disk."""
-    cores = f"{measures.cores} core{'s' if measures.cores > 1 else ''}"
-    return (
-        MachinePart("python", "ok", platform.python_version()),
-        MachinePart("processor", "ok", f"{cores}, {platform.machine()}"),
-        MachinePart("memory", "ok", memory(measures.memory)),
-        MachinePart("disk", "ok", f"{size(measures.disk)} free"),
-    )
 
 
 def _format_report(parts: Sequence[MachinePart], fits: Sequence[Fit], is_detailed: bool) -> str:

@@ -219,7 +219,14 @@ def frontier_command(
         out: Frontier file to write, or None.
         as_json: Whether to print JSON instead of text.
     """
-    target = None if out is None else file_to_write(_check_frontier_name(out), files)
+    if out is not None and out.suffix.lower() in (".csv", ".parquet", ".pq"):
+        raise problem(
+            "E0118",
+            "a frontier file is JSON, and this is the name of a table",
+            where=str(out),
+            help=f"name it {out.with_suffix('.json')}",
+        )
+    target = None if out is None else file_to_write(out, files)
     stop = None if to is None else token_count("--to", to)
     models, bases_by_model = _read_models(files, stop, of)
     unknown = [name for name in of if name not in models]
@@ -260,18 +267,6 @@ def frontier_command(
     if out is not None:
         note = "" if bases else "; it names no base model, and `reodsl reg` asks for one: add `--base MODEL`"
         click.echo(f"wrote {out}{note}")
-
-
-def _check_frontier_name(path: Path) -> Path:
-    """Return the path of a frontier file to write, which is JSON; raise E0118 if its name ends like that of a table."""
-    if path.suffix.lower() in (".csv", ".parquet", ".pq"):
-        raise problem(
-            "E0118",
-            "a frontier file is JSON, and this is the name of a table",
-            where=str(path),
-            help=f"name it {path.with_suffix('.json')}",
-        )
-    return path
 
 
 def _read_models(
@@ -355,7 +350,14 @@ def score_table(
             "the frontier is named twice, by `--frontier` and by `--of`",
             help="leave out `--frontier`, or leave out `--of`",
         )
-    target = None if picture is None else file_to_write(_check_picture_name(picture), [path])
+    if picture is not None and picture.suffix.lower() not in (".svg", ".png", ".pdf"):
+        raise problem(
+            "E0118",
+            "the name of a picture ends in .svg, .png or .pdf",
+            where=str(picture),
+            help=f"name it {picture.with_suffix('.svg')}",
+        )
+    target = None if picture is None else file_to_write(picture, [path])
     with name_source(path):
         responses = read_responses(path)
         if grid is None and responses.budgets:
@@ -415,18 +417,6 @@ def score_table(
         click.echo(f"~ approximate: {visible(fault)}")
     if picture is not None:
         click.echo(f"drew {picture}")
-
-
-def _check_picture_name(path: Path) -> Path:
-    """Return the path of a picture to draw; E0118 if its name does not end in .svg, .png or .pdf."""
-    if path.suffix.lower() not in (".svg", ".png", ".pdf"):
-        raise problem(
-            "E0118",
-            "the name of a picture ends in .svg, .png or .pdf",
-            where=str(path),
-            help=f"name it {path.with_suffix('.svg')}",
-        )
-    return path
 
 
 def _fit_frontier(

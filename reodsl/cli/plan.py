@@ -125,28 +125,21 @@ def why_command(
     plan = ready.plan()
     item = find(plan, task)
     if as_json:
-        print_json(_describe_item(ready, item))
+        material = ready.store.material(item.key) if item.key else None
+        manifest = ready.store.get(item.key) if item.key else None
+        print_json(
+            {
+                **item_json(item),
+                "inputs": item.task.inputs,
+                "readers": list(ready.graph.readers()[item.task.id]),
+                "material": material,
+                "accepted": [asdict(acceptance) for acceptance in acceptances(manifest)] if manifest else [],
+                "path": str(ready.store.path(item.key)) if item.key and material else None,
+                "running": _read_progress(ready, item),
+            }
+        )
     else:
         click.echo(_format_item(ready, plan, item))
-
-
-def _describe_item(ready: Ready, item: Item) -> dict[str, Any]:
-    """Return the facts on a task of a plan as JSON data.
-
-    Among them are the payload and inputs whose digest is the task's key (`material`, only if the result exists), the
-    acceptances of the result, and the progress of a run that works on the task (`running`).
-    """
-    material = ready.store.material(item.key) if item.key else None
-    manifest = ready.store.get(item.key) if item.key else None
-    return {
-        **item_json(item),
-        "inputs": item.task.inputs,
-        "readers": list(ready.graph.readers()[item.task.id]),
-        "material": material,
-        "accepted": [asdict(acceptance) for acceptance in acceptances(manifest)] if manifest else [],
-        "path": str(ready.store.path(item.key)) if item.key and material else None,
-        "running": _read_progress(ready, item),
-    }
 
 
 def _format_reason(ready: Ready, item: Item) -> str:

@@ -12,8 +12,8 @@ import click
 from reodsl.cli.options import PathOption, complete_files, spec_options, trust_options
 from reodsl.cli.output import folder_to_fill, gather_findings, has_error, print_json, show
 from reodsl.cli.prepare import prepare
-from reodsl.cli.watch import Display, display
-from reodsl.diagnostics import Diagnostic
+from reodsl.cli.watch import display
+from reodsl.diagnostics import Diagnostic, plural
 from reodsl.diagnostics.render import to_json
 from reodsl.graph.job import Event
 from reodsl.ir import IR
@@ -21,10 +21,12 @@ from reodsl.language.modules import STD
 from reodsl.plan.places import locate_failures
 from reodsl.plan.registry import Machine, RunResults
 from reodsl.plan.verdict import Plan, Ready
-from reodsl.run import RunOutcome, run
+from reodsl.price.prices import bound_elapsed
+from reodsl.run import RunOutcome, prices_of, run
 from reodsl.store.consent import FunctionCode, name_allowed
 from reodsl.store.layout import run_folder
 from reodsl.track.trackers import TRACKERS, Trackers, chosen
+from reodsl.watch import span
 
 
 @click.command(
@@ -157,7 +159,14 @@ class Watcher:
         self.title = f"{ready.spec.study.name} {plan.digest[:8]}"
         self.ready, self.out, self.quiet, self.begun = ready, out, quiet, False
         self.silent = quiet or as_json
-        self.display: Display | None = None
+        self.todo = (*plan.now, *plan.later)
+        elapsed = bound_elapsed(ready.graph, prices_of(ready), self.todo)
+        expected = elapsed.seconds if elapsed is not None else None
+        self.display = display(len(ready.graph.tasks), self.title, self.silent, sys.stderr.isatty(), expected)
+        if self.display is not None and self.todo:
+            # Checks and the start of a cluster take a while.
+            about = "" if expected is None else f"about {span(expected)}"
+            self.display.say("planned", f"{plural(len(self.todo), 'task')} to run", about)
         self.doubts = Doubts(ready, self.silent)
         self.tracker_names = trackers
         self.trackers: Trackers | None = None
@@ -189,7 +198,8 @@ class Watcher:
                 self.tracker_names, self.ready.store, self.ready.graph, self.ready.spec.study.name
             )
         self.begun = True
-        self.display = display(len(self.ready.graph.tasks), self.title, self.silent, sys.stderr.isatty())
+        if self.display is not None and self.todo:
+            self.display.open()
 
     def hear(self, event: Event) -> None:
         """Pass an event to the doubts, the trackers and the display."""

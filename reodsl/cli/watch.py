@@ -36,6 +36,7 @@ if TYPE_CHECKING:
 _PLAIN_SECONDS = 15.0
 """Seconds between two lines on the progress of the same task, if no live table shows it."""
 _LABELS = {
+    "planned": "plan",
     "started": "start",
     "progress": "at",
     "waiting": "waiting",
@@ -60,6 +61,8 @@ class Board:
     """Function that returns the time in seconds."""
     began: float | None = None
     """Time at which the run began."""
+    expected: float | None = None
+    """Seconds that the run takes at least, as its price says; None if unknown."""
     count: int = 0
     """Number of tasks that have ended."""
     running: dict[str, RunningTask] = field(default_factory=dict)
@@ -78,7 +81,9 @@ class Board:
             case "started":
                 self.take(RunningTask(event.task, self.clock()))
             case "progress" if event.progress is not None:
-                steps = (*task.steps, event.progress.numbers)
+                # On a cluster the progress of a step is heard several times.
+                is_new = task.progress is None or task.progress.done != event.progress.done
+                steps = (*(task.steps if is_new else task.steps[:-1]), event.progress.numbers)
                 self.take(replace(task, progress=event.progress, steps=steps))
             case "waiting":
                 self.take(replace(task, waiting=True))
@@ -134,6 +139,7 @@ def draw(board: Board, console: Console) -> Group:
 
     count = f"{board.count} of {board.total} tasks" if board.total is not None else f"{board.count} results"
     elapsed = "" if board.began is None else f"  {span(board.clock() - board.began)}"
+    elapsed += f" of about {span(board.expected)}" if elapsed and board.expected else ""
     table, tall_rows = Table.grid(padding=(0, 2, 0, 0)), []
     # A copy, as another thread may add and remove tasks.
     tasks = list(board.running.values())
@@ -262,7 +268,9 @@ class Display:
             self.say("progress", name, format_steps(task), numbers(task.progress), self.board.rest(task))
 
 
-def display(total: int, title: str, quiet: bool, is_terminal: bool) -> Display | None:
+def display(
+    total: int, title: str, quiet: bool, is_terminal: bool, expected: float | None = None
+) -> Display | None:
     """Return a display of a run, which writes to stderr.
 
     Args:
@@ -270,6 +278,7 @@ def display(total: int, title: str, quiet: bool, is_terminal: bool) -> Display |
         title: Heading of the display.
         quiet: Whether to show nothing.
         is_terminal: Whether stderr is a terminal, which gets a live table instead of lines.
+        expected: Seconds that the run takes at least, as its price says; None if unknown.
 
     Returns:
         The display, or None if `quiet`.
@@ -278,7 +287,7 @@ def display(total: int, title: str, quiet: bool, is_terminal: bool) -> Display |
         return None
     from rich.console import Console
 
-    board = Board(title, total, began=time.monotonic())
+    board = Board(title, total, began=time.monotonic(), expected=expected)
     return Display(board, Console(stderr=True, highlight=False, force_jupyter=False), is_terminal)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import re
 
 import pytest
 from rich.console import Console
@@ -79,22 +80,23 @@ def test_plain_lines_tell_starts_ends_and_progress_now_and_then(capsys: pytest.C
 
 def test_the_table_shows_running_tasks_and_leaves_what_ended(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Live, "start", lambda self: None)
-    board = Board("mini 0123abcd", 2)
+    board = Board("mini 0123abcd", 2, began=0.0, expected=200.0)
     console = Console(file=io.StringIO(), width=140)
     table = Display(board, console, live=True)
     table.hear(Event("started", "reo.train.s1"))
     table.hear(progress(5, reward=0.5))
-    table.hear(progress(6, reward=0.75))
+    for _ in range(3):
+        table.hear(progress(6, reward=0.75))
     console.print(draw(board, console))
     table.hear(Event("waiting", "[bold]x"))
     table.hear(Event("finished", "reo.train.s1", seconds=3))
     table.close()
     text = console.file.getvalue()  # type: ignore[attr-defined]
-    assert "mini 0123abcd  0 of 2 tasks" in text
+    assert re.search(r"mini 0123abcd  0 of 2 tasks  \d.* of about 3 min 20 s\n", text)
     assert "6/10" in text
     assert "reward 0.75" in text
-    # The curve of its steps, as `watch` shows it.
-    assert "reward ▁█" in text
+    # The curve of its steps, as `watch` shows it: a bar a step.
+    assert re.search("reward ▁█ *\n", text)
     assert "waiting  [bold]x  another run computes it" in text
     assert "done     reo.train.s1  3 s  reward 0.75" in text
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -65,6 +66,7 @@ def test_a_run_ends_with_the_place_of_its_report(place: Path, capsys: pytest.Cap
         "checkpoint",
         "stages",
     }
+    assert re.search(r"^\[0/(\d+)\] plan +\1 tasks to run  about \d(.*\n)+\[0/\1\] start ", out.err)
     assert "reo_exp.train.s1" in out.err
     assert "Traceback" not in out.err
 
