@@ -195,11 +195,10 @@ def box_ends(text: str) -> list[int]:
 def opens_box(text: str) -> bool:
     r"""Return whether a text ends inside an open `\boxed{`: a continuation then begins with the answer.
 
-    Any `}` after the opening of the last box counts as the end of the box. The result is therefore False for a box that
-    is open after a complete group, such as `\boxed{\frac{1}{2`.
+    Only the last box counts. Groups inside it may be complete, as in `\boxed{\frac{1}{2`.
     """
     boxes = list(_BOX.finditer(text))
-    return bool(boxes) and "}" not in text[boxes[-1].end() :]
+    return bool(boxes) and boxes[-1].end() > max(box_ends(text), default=0)
 
 
 def _find_answers(reader: AnswerReader, text: str) -> list[Place]:

@@ -327,5 +327,6 @@ def test_only_what_ends_after_a_place_is_read_after_it() -> None:
 
 def test_the_last_box_decides_whether_a_text_ends_in_one() -> None:
     assert opens_box(r"not \boxed{1} but \boxed{2")
+    assert opens_box(r"\boxed{\frac{1}{2")
     assert not opens_box(r"\boxed{1 and \boxed{2}")
     assert not opens_box("no box")

@@ -18,6 +18,7 @@ SOUND = [
     "mean(correct(z) for z in ref) - correct(y)",
     "count(z for z in group if correct(z)) / 8",
     "count(1 for z in group if not correct(z))",
+    "count(2 tokens for t in y)",
     "sum(len(z) for z in group if correct(z)) / 1K tokens",
     "median(len(z) for z in group) / len(y)",
     "log(len(y) / 1 tokens)",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from reodsl.diagnostics.model import Diagnostic, Label, error, warning
+from reodsl.diagnostics.model import Diagnostic, Label, error, plural, warning
 from reodsl.ir.kinds import KINDS
 from reodsl.ir.model import THINK_CLOSE
 from reodsl.ir.setting import Block
@@ -160,14 +160,16 @@ def check_warmup(case: CheckedExperiment, stage: CheckedStage) -> Iterator[Diagn
     rising = warmup_steps(float(warmup.number), int(steps.number)) if is_share else int(warmup.number)
     if rising and (rising < steps.number or rising == 1):
         return
-    too_long = f"the learning rate rises for {rising} of {steps.number} steps, up to the last"
+    too_long = (
+        f"the learning rate rises to the end: {plural(rising, 'step')} of warm-up, {steps.number} of training"
+    )
     too_short = f"{float(warmup.number):.3g} of {steps.number} steps, rounded down, is no step"
     yield warmup.warning(
         "W0523",
         too_long if rising else too_short,
         "as long as the stage" if rising == steps.number else "past its end" if rising else "no warm-up",
         *steps.labels,
-        help=f"write `warmup = {max(1, int(steps.number) // 10)} steps`, or 0",
+        help=f"write `warmup = {plural(max(1, int(steps.number) // 10), 'step')}`, or 0",
     )
 
 

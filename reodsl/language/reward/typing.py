@@ -756,7 +756,7 @@ def _type_tokens(body: FormulaScope, expr: tree.Call, over: tree.Comprehension, 
     if empty:
         check_unit(body, empty[-1][1], value, empty[-1][0], over.expr.span, "`empty`")
         low, high = min(low, empty[-1][1].low), max(high, empty[-1][1].high)
-    return TypedExpr(data, value.unit, low, high)
+    return TypedExpr(data, PLAIN if name == "count" else value.unit, low, high)
 
 
 def _type_token(body: FormulaScope, expr: tree.Call, name: str) -> TypedExpr:
