@@ -34,6 +34,7 @@ from reodsl.language.values import (
     Slot,
     StageSweep,
     Symbol,
+    Until,
     Value,
     article,
     describe,
@@ -70,6 +71,8 @@ def apply_block(
             case tree.Assignment():
                 if _is_first(ctx, item.name, seen):
                     result = _apply_item(ctx, result, item, scope, doc, kind)
+                    if item.name.name == "until" and isinstance(result.sub("until"), Until):
+                        _is_first(ctx, replace(item.name, name="steps"), seen)
             case tree.NamedBlock(name=tree.Ident("stages")) if "stage" in kind.children:
                 stages.extend(read_stages_over(ctx, item, scope))
             case tree.NamedBlock(name=tree.Ident("arms")) if "arm" in kind.children:
@@ -221,9 +224,13 @@ def _assign(ctx: Context, record: R, item: tree.Assignment, scope: Scope, doc: s
         if prior is not None and isinstance(prior.data, Items):
             value = replace(value, data=Items(prior.data.values + value.data.values))
             check_length(ctx, value, item.span)
-    return record.with_field(
-        name, Slot(value, item.span, doc if item.doc is None else item.doc, parent=record.fields.get(name))
-    )
+    slot = Slot(value, item.span, doc if item.doc is None else item.doc, parent=record.fields.get(name))
+    if isinstance(value.data, Until):
+        # `until = … or steps(400)` sets `steps` too, which a nearer `steps = …` replaces.
+        record = record.with_field(
+            "steps", replace(slot, value=value.data.steps, parent=record.fields.get("steps"))
+        )
+    return record.with_field(name, slot)
 
 
 def _write_inside(ctx: Context, record: Record, block: Block, item: tree.Assignment, scope: Scope) -> str:

@@ -12,7 +12,7 @@ from reodsl.ir.setting import Block, Kind, Setting
 from reodsl.ir.training import TRAINING
 from reodsl.language.context import Context, NoValue
 from reodsl.language.fitting import describe_type, make_default
-from reodsl.language.values import DeclaredStage, NestedBlock, Record, Slot, Until, Value
+from reodsl.language.values import DeclaredStage, NestedBlock, Record, Slot, Value
 from reodsl.syntax import tree
 
 R = TypeVar("R", bound=Record)
@@ -158,10 +158,6 @@ def _fill_settings(
         blocks: The names of the blocks around the record, outermost first.
     """
     fields = dict(record.fields)
-    until = record.sub("until")
-    if isinstance(until, Until):
-        # `until = … or steps(400)` gives the largest number of steps.
-        fields["steps"] = replace(fields["until"], value=until.steps)
     ident = tree.Ident(record.name, record.span)
     for name, field in kind.fields.items():
         if field.methods and method not in field.methods:

@@ -309,13 +309,20 @@ experiment staged = mine {{
   stages(cap in halve(from: 16K tokens, to: 4K tokens)) {{ rollout {{ max_tokens = cap }} }}
 }}
 experiment cooler = staged {{ rollout {{ temperature = 0.8 }} }}
+experiment longer = staged {{ steps = 500 steps }}
 study all {{
   arm base = checkpoint(qwen3_4b)
   arm half = checkpoint(cooler.stages[8K tokens])
   arm end = cooler
+  arm longer = longer
 }}
 """
-    made = experiment(spec(text), "end")
+    every = spec(text)
+    # The nearer of `steps` and `or steps(…)` is taken; the plateau stays.
+    assert [(stage.steps, stage.plateau is None) for stage in experiment(every, "longer").stages] == [
+        (500, False)
+    ] * 3
+    made = experiment(every, "end")
     assert [stage.steps for stage in made.stages] == [300, 300, 300]
     assert {stage.plateau.window for stage in made.stages if stage.plateau is not None} == {20}
     assert {stage.plateau.within for stage in made.stages if stage.plateau is not None} == {0.002}

@@ -25,8 +25,19 @@ def staged(*lines: str) -> str:
         (staged("stage one {", "stage two { steps = 3 }", "}"), "E0202"),
         (f"{HEAD}{MINE}experiment at = checkpoint(mine.stages[4K tokens]) {{ eval = math_reg }}", "E0212"),
         (f"{HEAD}{PARAM}{MINE}experiment other = mine {{ epochs = n }}", "E0303"),
+        (staged("until = steps(9)", "steps = 8"), "E0208"),
+        (staged("steps = 8", "until = steps(9)"), "E0208"),
     ],
-    ids=["one value twice", "one number twice", "in stages", "in a stage", "none", "a range backwards"],
+    ids=[
+        "one value twice",
+        "one number twice",
+        "in stages",
+        "in a stage",
+        "none",
+        "a range backwards",
+        "end",
+        "steps",
+    ],
 )
 def test_refused(codes: Callable[..., list[str]], text: str, code: str) -> None:
     assert codes(text) == [code]
