@@ -171,16 +171,12 @@ def data(record: Record) -> Data:
     return build(Data, record, sources=sources, answer=_build_readers(record))
 
 
-def _default_reader(verifier: Record | None) -> IR:
-    """Return the reader of answers for data without `answer`: code if the verifier runs tests, else the last box."""
-    return Code() if verifier is not None and verifier.kind == "tests" else LastBox()
-
-
 def _build_readers(record: Record) -> tuple[IR, ...]:
     """Build the readers of answers in order of preference; a reader finds the answer in a response."""
     value = record.get("answer")
     if value is None or not isinstance(value.data, Items):
-        return (_default_reader(record.sub("verifier")),)
+        verifier = record.sub("verifier")
+        return (Code() if verifier is not None and verifier.kind == "tests" else LastBox(),)
     words = {"boxed": LastBox, "last_number": LastNumber, "code": Code, "whole": FullText}
     return tuple(
         _build_value(item) if isinstance(item.data, Record) else words[plain(item)]()

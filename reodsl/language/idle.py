@@ -83,6 +83,12 @@ class Surroundings:
         return any("ref" in item.reads for item in conditions if isinstance(item, TypedCondition))
 
     @property
+    def runs_tests(self) -> bool:
+        """Return whether a data set grades responses by running programs; also true if its verifier is wrong."""
+        verifier = self.record.sub("verifier")
+        return self.is_wrong("verifier") or (verifier is not None and verifier.kind == "tests")
+
+    @property
     def updates_once(self) -> bool:
         """Return whether each step is a single update in which the ratio of every token is 1.
 
@@ -434,6 +440,15 @@ NEEDS: dict[str, tuple[Need, ...]] = {
         ),
     ),
     "pool": _sampling(""),
+    "data": (
+        Need(
+            "tolerance",
+            "verifier",
+            lambda around: around.has("verifier", "math") or around.runs_tests,
+            "verifier = math",
+            "is for rounded numbers, which only `math` and `tests()` compare",
+        ),
+    ),
     "cluster": (
         Need(
             "rollout_share",

@@ -103,7 +103,9 @@ def _of_study(text: str) -> Context:
 
 MODEL = "model own = chain_model { @ }\nexperiment mine = traced { base = own, BESIDE }\n" + PLAIN
 OWN_MODEL = "model own = chain_model { source = @ }\nexperiment mine = traced { base = own }\n" + PLAIN
-DATA = "data own = chain_train { @ }\nexperiment mine = rl { data = own }\n" + PLAIN
+DATA = (
+    "data near = chain_train { BESIDE }\ndata own = near { @ }\nexperiment mine = rl { data = own }\n" + PLAIN
+)
 SOURCE = DATA.replace("@", "source = @")
 TRACED = "data own = chain_first_traces { source = @ }\nexperiment mine = traced { data = own }\n" + PLAIN
 TASK = "task own = chain { @ }\ndata drawn = chain_train { source = generated(own, count: 64, seed: 1) }\n"
@@ -399,6 +401,7 @@ BESIDE: dict[str, str] = {
     "suite.ending": SOLUTION,
     "suite.reference": "wordings = [hard, long], reference_samples = 2, reference = checkpoint(overthinker)",
     "suite.reference_samples": "wordings = [hard, long], reference_samples = 4, reference = checkpoint(overthinker)",
+    "data.tolerance": "verifier = math",
     "cluster.rollout_share": "placement = apart",
 }
 """What a setting needs beside it."""

@@ -170,6 +170,7 @@ USES = {
     "experiment mine = sft { base = chain_model, data = own_data, max_tokens = 96 tokens\n"
     "  steps = 20 steps, eval = chain_suite\n  batch { prompts = 8 } }\n",
 }
+USES["data"] = USES["suite"].replace("chain_train", "@").replace("@ }", "chain_suite }")
 USES["forcing"] = USES["suite"].replace("eval = @", "eval = chain_suite { forcing = @ }")
 
 
@@ -185,6 +186,7 @@ USES["forcing"] = USES["suite"].replace("eval = @", "eval = chain_suite { forcin
         ("traces", "chain_traces", "max_passes = 2", "another_pass = 0", ""),
         ("traces", "chain_traces", "another_pass = 30%", "max_passes = 1", ""),
         ("traces", "chain_traces", "until_agree = true", "error = 0", ""),
+        ("data", "chain_train", "tolerance = 10%", "verifier = exact", "verifier = math"),
     ],
 )
 def test_an_idle_setting_of_a_declaration_is_told_and_changes_no_work(
@@ -257,13 +259,19 @@ def test_fillers_that_are_switched_off_stay_and_are_told_where_they_are_written(
             ["as long as the stage"],
         ),
         ("reward = watched\n  monitor { questions = 4, samples = 2, every = 3 steps }", []),
+        ("lag = 4", ["as long as the stage"]),
+        ("lag = 3", []),
+        ("optim { decay = linear, decay_from = 75% }", ["past its end"]),
+        ("optim { decay = linear, decay_from = 74% }", []),
+        ("optim { algorithm = muon, rest { lr = 1e-4 }, betas = [0.9, 0.99] }", ["the second has no effect"]),
+        ("optim { algorithm = muon, rest { lr = 1e-4 }, betas = [0.8, 0.95] }", []),
     ],
 )
-def test_an_interval_that_the_stage_ends_before_is_told(
+def test_what_the_stage_ends_before_and_a_second_momentum_are_told(
     compiled: Callable[..., CompileResult], line: str, texts: list[str]
 ) -> None:
     text = "reward watched { track usual = mean(len(z) for z in monitor)\n  correct(y) - len(y) / usual }\n"
-    text += f"experiment mine = small {{\n  steps = 4 steps\n  optim {{ warmup = 0 }}\n  {line}\n}}\n"
+    text += f"experiment mine = small {{\n  steps = 4 steps\n  {line}\n}}\n"
     found = compiled(HEAD + PARENT % "" + text, target="mine").diagnostics
     assert [each.labels[0].text for each in found if each.code == "W0523"] == texts
 

@@ -30,14 +30,14 @@ from reodsl.syntax import tree
 def check_idle(case: CheckedExperiment, stage: CheckedStage) -> Iterator[Diagnostic]:
     """Report E0521 or W0520 for each setting of a stage that nothing reads, since another setting decides so.
 
-    The settings of its pool, forcing and cluster, and of the `traces` of its data, are checked too.
+    The settings of its pool, forcing, cluster and data, and of the `traces` of its data, are checked too.
     """
     on_gpus = any(map(samples_on_gpus, case.owners))
     settings = Surroundings(stage.record, stage.reward, on_gpus)
     yield from _find_idle(case.ctx, case.record, settings, "stage")
     if stage.pool is not None:
         yield from _find_idle(case.ctx, case.record, Surroundings(stage.pool), "pool")
-    for path in ("forcing", "cluster"):
+    for path in ("forcing", "cluster", "data"):
         yield from _find_idle_value(case.ctx, stage.record.sub(path))
     yield from _find_idle_traces(case.ctx, stage.record.sub("data"))
 
@@ -58,7 +58,7 @@ def check_idle_cluster(case: CheckedStudy) -> Iterator[Diagnostic]:
 
 def check_idle_declarations(program: Program) -> Iterator[Diagnostic]:
     """Report E0521 or W0520 for settings that nothing reads in declared forcings, traces, clusters and data."""
-    for kind in ("forcing", "traces", "cluster"):
+    for kind in ("forcing", "traces", "cluster", "data"):
         for record in program.list_kind(kind).values():
             yield from _find_idle(program.context, record, Surroundings(record), kind)
     for record in program.list_kind("data").values():
@@ -77,7 +77,7 @@ def _find_idle_value(ctx: Context, record: Record | None) -> Iterator[Diagnostic
     An example is `forcing = dynasor { … }`. Such a record has no name of its own, so its `owner` is None. A record
     with an owner is a declaration, which `check_idle_declarations` checks; then there are no findings here.
     """
-    if record is not None and record.owner is None:
+    if record is not None and record.owner is None and record.kind in NEEDS:
         yield from _find_idle(ctx, record, Surroundings(record), record.kind)
 
 

@@ -153,7 +153,8 @@ def _compare_evaluation(
     budgets = [budget for budget in against.data("budgets") if budget <= to]
     grid = [budget for budget in sort_grid(suite) if budget <= to] or budgets
     points = sorted({*grid, *budgets})
-    mismatch = of_other_benchmarks(read_curves(against), _list_benchmarks(suite), f"`{name}`")
+    names = [benchmark.name for benchmark in list_records(suite, "benchmarks")]
+    mismatch = of_other_benchmarks(read_curves(against), names, f"`{name}`")
     view = Settings(suite)
     yield mismatch, view["benchmarks"].span, "its questions"
     sparse = too_sparse(grid, points, f"the grid of `{name}`")
@@ -218,7 +219,3 @@ def check_table_of(table: Record) -> Iterator[Diagnostic]:
             view["subset"].label("the balanced subset"),
             help="write `columns = [length, accuracy]`",
         )
-
-
-def _list_benchmarks(suite: Record) -> list[str]:
-    return [benchmark.name for benchmark in list_records(suite, "benchmarks")]

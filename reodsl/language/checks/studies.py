@@ -711,7 +711,11 @@ def check_stage_settings(case: CheckedExperiment) -> Iterator[Diagnostic]:
     for stage in case.stages:
         for name in sorted(EXPERIMENT_SETTINGS):
             setting, shared = stage[name], Settings(case.record)[name]
-            if stage.origin is None or not setting.is_given or (shared.is_given and _agree(setting, shared)):
+            if (
+                stage.origin is None
+                or not setting.is_given
+                or (shared.is_given and means_same(plain(setting.value), plain(shared.value)))
+            ):
                 continue
             yield setting.error(
                 "E0521",
@@ -805,11 +809,6 @@ def check_seed_of_start(case: CheckedExperiment) -> Iterator[Diagnostic]:
                 *run_seed.setting_labels("the seed of the run"),
                 help=f"write `seed = {setting.number}` in `{case.name}`",
             )
-
-
-def _agree(first: SettingView, second: SettingView) -> bool:
-    """Return whether two settings have values that mean the same."""
-    return means_same(plain(first.value), plain(second.value))
 
 
 def _explain_misfit(cluster: Record, study_cluster: Record) -> str:

@@ -8,7 +8,7 @@ from reodsl.diagnostics.model import Diagnostic, Label, error, plural, warning
 from reodsl.ir.kinds import KINDS
 from reodsl.ir.model import THINK_CLOSE
 from reodsl.ir.setting import Block
-from reodsl.ir.training import TRAINING, warmup_steps
+from reodsl.ir.training import TRAINING, Optimizer, warmup_steps
 from reodsl.language.checks.cases import (
     LIBRARY_PATH,
     CheckedExperiment,
@@ -24,7 +24,7 @@ from reodsl.language.checks.cases import (
 )
 from reodsl.language.resolve import WITHOUT_TRAINING
 from reodsl.language.units import PLAIN, TOKENS, Quantity, write_quantity
-from reodsl.language.values import Record, Until, list_records
+from reodsl.language.values import Items, Record, Until, list_records
 
 BYTES_PER_PARAMETER = 2 + 4 + 4 + 8
 """bf16 weight and gradient in fp32, fp32 master weight and two moments."""
@@ -122,6 +122,18 @@ def check_muon(case: CheckedExperiment, stage: CheckedStage) -> Iterator[Diagnos
     hint = "write `optim { algorithm = adamw }`, with its learning rate and no `rest`, or take this out"
     for setting, reason in reasons:
         yield setting.error("E0507", reason, "not with `muon`", algorithm.label("`muon`"), help=hint)
+    betas = stage["optim.betas"]
+    if betas.is_given and isinstance(betas.value.data, Items):
+        momentum, second = betas.value.data.plain
+        default = Optimizer.model_fields["betas"].default[1]
+        if second != default:
+            reason, hint = (
+                "`muon` reads only the first number of `betas`",
+                f"write `betas = [{momentum:g}, {default:g}]`",
+            )
+            yield betas.warning(
+                "W0523", reason, "the second has no effect", algorithm.label("`muon`"), help=hint
+            )
 
 
 @stage_check
@@ -138,12 +150,13 @@ def check_plateau(case: CheckedExperiment, stage: CheckedStage) -> Iterator[Diag
     steps = stage["steps"]
     width, num_steps = window.number, steps.number
     if 2 * width > num_steps:
+        shorter = f"write `window: {plural(max(int(num_steps) // 4, 1), 'step')}`, " if num_steps > 1 else ""
         yield finding_at(
             warning,
             "W0523",
             f"the plateau needs two windows of {width:g} steps, and the stage ends after {num_steps:g}",
             [window.label(f"{width:g} steps"), *steps.labels],
-            f"write `window: {max(int(num_steps) // 4, 1)} steps`, give the stage more steps, or leave the plateau out",
+            f"{shorter}give the stage more steps, or leave the plateau out",
         )
 
 
@@ -175,16 +188,27 @@ def check_warmup(case: CheckedExperiment, stage: CheckedStage) -> Iterator[Diagn
 
 @stage_check
 def check_intervals(case: CheckedExperiment, stage: CheckedStage) -> Iterator[Diagnostic]:
-    """Report W0523 if a stage's monitor measures only once, since its interval is at least as long as the stage."""
-    steps, every = stage["steps"], stage["monitor.every"]
-    if every.is_given and not every.file.startswith(LIBRARY_PATH) and every.number >= steps.number:
-        yield every.warning(
-            "W0523",
-            f"the stage has {steps.number} steps: `monitor` is measured once, before the first step",
-            "as long as the stage" if every.number == steps.number else "past its end",
-            *steps.labels,
-            help=f"write `every = {max(1, int(steps.number) // 10)} steps`, or 1 step",
-        )
+    """Report W0523 if a stage ends before its monitor measures again, its lag is reached or its learning rate falls."""
+    steps, num_steps = stage["steps"], int(stage["steps"].number)
+    falls = stage["optim.decay"].text == "linear"
+    tenth, most = plural(max(1, num_steps // 10), "step"), plural(num_steps - 1, "step")
+    # Each setting with the least value that the stage ends before, and a value to write in a stage of so many steps.
+    findings = (
+        ("monitor.every", num_steps, "`monitor` is measured once, before the first step", tenth, 2),
+        ("lag", num_steps, "its first weights sample all responses, as with less `lag`", most, 2),
+        ("optim.decay_from", 1 - 1 / num_steps, "the learning rate never falls", "50%", 3),
+    )
+    for path, too_late, reason, value, least in findings:
+        setting, name = stage[path], path.rpartition(".")[2]
+        is_users = setting.is_given and not setting.file.startswith(LIBRARY_PATH)
+        if is_users and (falls or name != "decay_from") and setting.number >= too_late:
+            yield setting.warning(
+                "W0523",
+                f"the stage has {plural(num_steps, 'step')}: {reason}",
+                "as long as the stage" if setting.number == num_steps else "past its end",
+                *steps.labels,
+                help=f"write `{name} = {value}`" if num_steps >= least else f"take `{name}` out",
+            )
 
 
 @case_check
