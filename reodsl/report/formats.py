@@ -107,7 +107,7 @@ def shorten(names: Sequence[str], most: int) -> dict[str, str]:
         most: the most letters of a short form.
     """
     forms: dict[str, str] = {}
-    for name in names:
+    for name in dict.fromkeys(names):
         lengths = range(most, len(name), 4)
         cuts = (f"{name[: length - length // 2]}…{name[1 - length // 2 :]}" for length in lengths)
         forms[name] = next((form for form in cuts if form not in {*forms.values(), *names}), name)

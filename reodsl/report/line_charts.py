@@ -96,7 +96,7 @@ def training(material: Material, metric: str, method: str, lines: Sequence[str] 
         detail = channel("seed", "nominal")
         layers.append(layer(datasets.add(rows), "line", thin, x=x, y=y, color=tint, detail=detail))
     tooltip = [channel("arm", "nominal"), channel("at", title="step"), channel(metric, format=".4~g")]
-    dots = {"size": 14} if mean.height < 3 * len(arms) else False
+    dots = {"size": 40} if mean.height < 3 * len(arms) else False
     layers.append(vega.lines(data, x, y, material.colours, arms, tooltip=tooltip, point=dots))
     changes = stage_changes(material, method).filter(pl.col("arm").is_in(arms))
     stages = datasets.add(changes) if changes.height else None

@@ -165,12 +165,12 @@ def _first_chart(gallery: figures.Gallery, material: Material, ranking_list: Mar
         return ranking_list
     score = material.study.score
     about = "Each response is cut off at the budget and the model must answer immediately. "
-    if score is not None:
+    if score is not None and material.frontier().height:
         about += (
             "The dashed line is the plain frontier, the best measured accuracy at each budget among the arms marked "
             "`frontier`. "
         )
-    if score is not None and score.relative_to is not None:
+    if score is not None and score.relative_to in material.arms and material.frontier().height:
         about += f"The gap of {score.relative_to} to it is filled; point at another arm to see its gap. " + (
             "The axis is logarithmic, so the filled area is not REG."
             if is_logarithmic(material.curves["budget"])
@@ -424,9 +424,12 @@ def training_section(gallery: figures.Gallery, material: Material) -> list[Child
         "Averaged over seeds; stages are shown in sequence. Arms have different rewards, so do not compare reward curves "
         "across arms."
     )
-    content: list[Child] = (
-        [tag("p", about, class_="about"), note_trainings(material), *groups] if groups else []
-    )
+    unusable = material.metrics.select((~pl.selectors.float().is_finite()).sum()).to_dicts()
+    counts = {name: count for row in unusable for name, count in row.items() if count}
+    words = ", ".join(f"{name} at {plural(count, 'step')}" for name, count in counts.items())
+    missing = tag("p", f"Not drawn, since it is no number: {words}.", class_="about warn") if words else None
+    content: list[Child] = [missing] if missing else []
+    content += [tag("p", about, class_="about"), note_trainings(material), *groups] if groups else []
     content += trained_amounts.section(material)
     return content + trained_amounts.data_section(material)
 

@@ -24,6 +24,8 @@ from reodsl.report.material import MEAN, frontier_arms, title
 ALL = ("accuracy", "length", "reg")
 MOST_LETTERS = 16
 """The most letters of a baseline's name in the head of a column."""
+LEAST_LETTERS = 8
+"""The letters of a name in the narrowest terminal."""
 BUILTIN_COLUMNS = frozenset({"difference", *ALL, "reg_plain"})
 """Columns that every table knows; others are measures, by their names."""
 CHANGE = "change of REG"
@@ -234,19 +236,23 @@ def report_summary(folder: Path, *, average_only: bool = False, width: int | Non
         folder: folder of the report, with `tables/main.parquet`, `spec.reo.json` and the verdict.
         average_only: whether to leave out the benchmarks.
         width: width in characters; None for any width. Until the table fits, it loses first its intervals, then the
-            study's measures, the last first.
+            study's measures, the last first; then names are cut in the middle, and never a number.
     """
     study = Spec.model_validate_json((folder / "spec.reo.json").read_text("utf-8")).study
     table = pl.read_parquet(folder / "tables" / "main.parquet", glob=False)
     num_measures = len(study.measures)
-    layouts = [(True, num_measures), *((False, measures) for measures in range(num_measures, -1, -1))]
-    for intervals, measures in layouts if width is not None else layouts[:1]:
+    longest = max(map(len, table["arm"]), default=0)
+    layouts = [(True, num_measures, longest)]
+    layouts += ((False, measures, longest) for measures in range(num_measures, -1, -1))
+    layouts += ((False, 0, letters) for letters in range(longest - 1, LEAST_LETTERS - 1, -1))
+    for intervals, measures, letters in layouts if width is not None else layouts[:1]:
         out = summary_table(
             study,
             table,
             average_only=average_only,
             intervals=intervals,
             measures=measures,
+            letters=letters,
             verdict=verdict_words.read_sentences(folder),
         )
         if width is None or Console(width=10_000).measure(out).maximum <= width:
@@ -261,6 +267,7 @@ def summary_table(
     average_only: bool = False,
     intervals: bool = True,
     measures: int | None = None,
+    letters: int = 10_000,
     verdict: Sequence[str] = (),
 ) -> Table:
     """Return a table for the terminal: the verdict, REG's difference from the baseline, REG, accuracy and length.
@@ -274,6 +281,7 @@ def summary_table(
         average_only: whether to leave out the benchmarks.
         intervals: whether intervals are shown.
         measures: number of the measures declared by the study that are shown; None for all.
+        letters: most letters of an arm's name; longer names are cut in the middle.
         verdict: sentences above the table.
     """
     baseline = study.score.relative_to if study.score is not None else None
@@ -323,7 +331,10 @@ def summary_table(
         )
         return Text.assemble((cell.text, style), (suffix, "dim"))
 
-    edge_arms = frontier_arms(study)
+    edge_arms, names = (
+        frontier_arms(study),
+        formats.shorten(table["arm"].to_list(), letters),
+    )
     rows = {(row["arm"], row["benchmark"]): row for row in table.to_dicts()}
     for arm in table["arm"].unique(maintain_order=True):
         cells = [
@@ -331,5 +342,7 @@ def summary_table(
             for group in groups
             for column in columns
         ]
-        out.add_row(Text(arm, style="bold" if edge_arms and arm not in edge_arms else ""), *map(text, cells))
+        out.add_row(
+            Text(names[arm], style="bold" if edge_arms and arm not in edge_arms else ""), *map(text, cells)
+        )
     return out

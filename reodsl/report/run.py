@@ -139,8 +139,12 @@ def material_of(store: Store, record: RunRecord) -> tuple[Material, tuple[Diagno
     material, unread = _read(spec, gathered.inputs, payload.get("accepted", ()))
     total = len(dict.fromkeys(task.inputs.values()))
     unread_tasks = {task.inputs[role]: why for role, why in unread.items()}
-    findings = _findings(record, gathered, unread_tasks, total, alive(store, record))
-    lines = [line for finding in findings for line in (finding.message, *finding.notes)]
+    going = alive(store, record)
+    findings = _findings(record, gathered, unread_tasks, total, going)
+    # A record that says "running" without a process is of a run that was interrupted.
+    status = "interrupted" if record.status == "running" and not going else record.status
+    lines = [f"state of the run: {status}"] if findings else []
+    lines += (line for finding in findings for line in (finding.message, *finding.notes))
     sentences = tuple(f"{line[0].upper()}{line[1:]}." for line in lines)
     if reasons := misfits(spec.study):
         words = "REG is approximate: the frontier is not of these arms"

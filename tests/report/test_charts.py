@@ -21,7 +21,7 @@ from reodsl.report.export import COLUMN, write_charts
 from reodsl.report.figures import Gallery, curve_group, declared_group
 from reodsl.report.line_charts import LABELS, MOST_POINTS, metrics_of, training, training_rows
 from reodsl.report.material import Material
-from reodsl.report.page import page
+from reodsl.report.page import page, training_section
 from reodsl.report.theme import COLOURS, UNTRAINED_COLOUR, colours
 from reodsl.report.tradeoff_charts import scatter
 from reodsl.report.vega import MOST_LETTERS, NAME_GAP_PIXELS, Rows, axis, place_names
@@ -98,15 +98,13 @@ def test_equal_values_have_one_tick() -> None:
         assert made["axis"]["values"] == [value]
         assert made["scale"]["domain"] == pytest.approx([value - text, value + text])
     assert axis([1.0, 2.0]) == {"scale": {"zero": False}, "axis": {}}
-    assert axis([])["scale"]["domain"] == [-1.0, 1.0]
 
 
 def test_a_picture_of_nine_models_tells_them_apart() -> None:
     models = {f"model{number}": {"q": Curve((0, 8), (0.1, number / 10))} for number in range(9)}
     svg = draw_picture(models, None, 8).svg.decode()
     marks = set(re.findall(r'stroke="(#\w+)" stroke-width="2"(?: stroke-dasharray="([^"]*)")?', svg))
-    assert len(marks) >= 9
-    assert {name for name in models if name in texts(svg)} == set(models)
+    assert len(marks) >= 9 <= len({*models} & {*texts(svg)})
 
 
 def test_the_baselines_gap_is_filled_until_an_arm_is_pointed_at(material: Material) -> None:
@@ -167,6 +165,7 @@ def test_metrics_that_are_no_numbers_are_left_out(material: Material) -> None:
     )
     odd = replace(material, metrics=frame)
     assert training_rows(odd, "loss", "ppo")["at"].to_list() == [1]
+    assert "Not drawn, since it is no number: loss at 1 step." in str(training_section(Gallery(), odd)[0])
 
 
 def test_stages_follow_one_another(of_seeds: Material) -> None:

@@ -109,6 +109,16 @@ def test_numbers_stand_alone_where_intervals_have_no_room(material: Material) ->
     assert max(map(len, alone[: len(material.arms) + 1])) <= 60
 
 
+def test_long_names_are_cut_and_no_number(material: Material, tmp_path: Path) -> None:
+    tail = "_of_a_name_of_sixty_letters_that_goes_on_and_on"
+    frames = report_tables(material)
+    write_tables(tmp_path / "tables", frames | {"main": frames["main"].with_columns(pl.col("arm") + tail)})
+    write_spec(tmp_path / "spec.reo.json", material)
+    lines = shown(report_summary(tmp_path, average_only=True, width=60))[1 : 1 + len(material.arms)]
+    assert {max(len(line.rstrip()) for line in lines) <= 60, *("…" in x.split()[0] for x in lines)} == {True}
+    assert not any("…" in word for line in lines for word in line.split()[1:])
+
+
 def test_brackets_and_marks_are_said(material: Material, of_seeds: Material) -> None:
     one = in_a_line(shown(summary_table(material.study, tables.main(material), average_only=True)))
     assert "Brackets: 95% intervals over questions." in one

@@ -93,6 +93,7 @@ def test_a_run_is_followed_from_another_process(going: Any, capsys: pytest.Captu
     assert "drawn up to the last step so far: tiny.train.s1 (step " in err
     page = Path("shown/report.html").read_text()
     assert "This study is not finished." in page
+    assert "State of the run: running." in page
     assert "Nothing is evaluated yet." in page
     assert Path("shown/tables/training.csv").read_text().count("\n") > 2
 
@@ -239,6 +240,7 @@ def test_a_report_says_what_it_cannot_read(place: Path, capsys: pytest.CaptureFi
     assert "left out: tiny.eval.s1" in err
     html = Path("both/report.html").read_text()
     assert "The report leaves out 1 of 3 results" in html
+    assert "State of the run: interrupted." in html
 
 
 def test_steps_alone_are_nothing_to_go_on_from(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
