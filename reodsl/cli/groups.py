@@ -12,10 +12,18 @@ from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
-from pydantic import AfterValidator, BaseModel, Field, NonNegativeInt, PositiveInt, ValidationError
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    Field,
+    ValidationError,
+    ValidatorFunctionWrapHandler,
+    WrapValidator,
+)
 
 from reodsl.cli.options import token_count, token_grid
 from reodsl.diagnostics import Problem, listed, misread, problem
+from reodsl.diagnostics.model import shorten_text, unique_record
 from reodsl.ir.base import walk
 from reodsl.ir.expression import READINGS, STEP, Aggregate, Attribute, TokenRun, Variable, list_sampled
 from reodsl.ir.reward import (
@@ -43,22 +51,34 @@ def _check_rising(splits: tuple[int, ...]) -> tuple[int, ...]:
     return splits
 
 
-_Splits = Annotated[tuple[PositiveInt, ...], AfterValidator(_check_rising)]
+def _check_cuts(verdicts: object, parse: ValidatorFunctionWrapHandler) -> dict[int, bool]:
+    """Return verdicts by cut as `parse` reads them; raise ValueError if two keys are the same cut, as `8` and `08`."""
+    parsed: dict[int, bool] = parse(verdicts)
+    if isinstance(verdicts, Mapping) and len(parsed) < len(verdicts):
+        raise ValueError("a cut is listed twice")
+    return parsed
+
+
+_Count = Annotated[int, Field(ge=0, le=2**53)]
+"""A number of tokens that arithmetic on rewards, in double precision, has exactly."""
+_Position = Annotated[_Count, Field(gt=0)]
+_Splits = Annotated[tuple[_Position, ...], AfterValidator(_check_rising)]
+_CutVerdicts = Annotated[dict[_Count, bool], WrapValidator(_check_cuts)]
 
 
 class GroupResponse(BaseModel, extra="forbid"):
     """A response of a group file."""
 
-    length: PositiveInt
+    length: _Position
     """Length in tokens."""
     correct: bool
-    forced: dict[int, bool] = {}
+    forced: _CutVerdicts = {}
     """Verdict on the forced answer, by cut in tokens."""
-    bare: dict[int, bool] = {}
+    bare: _CutVerdicts = {}
     """Verdict on the first tokens alone, without a forcing text, by cut in tokens."""
     splits: _Splits = ()
     """Positions, in tokens, at which the response is divided into sections: the ends of the sections."""
-    thinking: NonNegativeInt | None = None
+    thinking: _Count | None = None
     """Tokens of thinking."""
 
 
@@ -113,17 +133,17 @@ def read_options(length: str | None, correct: str | None) -> GroupFile:
         Problem: E0123 for a wrong option, E0114 if a length is no number.
     """
     if length is None or correct is None:
-        missing_options = [
-            option for option, value in (("--length", length), ("--correct", correct)) if value is None
-        ]
+        options = {"--length": length, "--correct": correct}
         raise _refuse(
-            f"missing: {' and '.join(missing_options)}",
+            f"missing: {' and '.join(name for name, value in options.items() if value is None)}",
             "give a group, as in `--length 10,20 --correct yes,no`, or a file of one: `--group FILE`",
         )
     lengths, answers = token_grid("--length", length), [word.strip().lower() for word in correct.split(",")]
     for word in answers:
         if word not in ("yes", "no"):
-            raise _refuse(f"--correct {word!r} is neither yes nor no", "write `--correct yes,no`")
+            raise _refuse(
+                f"--correct {shorten_text(word)!r} is neither yes nor no", "write `--correct yes,no`"
+            )
     verdicts = _repeat_single("--correct", [word == "yes" for word in answers], len(lengths))
     pairs = zip(lengths, verdicts, strict=True)
     return _parse({"responses": [{"length": count, "correct": right} for count, right in pairs]}, "--length")
@@ -136,7 +156,7 @@ def read_file(path: Path) -> GroupFile:
         Problem: E0123 if the file cannot be read, or with its first six mistakes.
     """
     try:
-        return _parse(json.loads(path.read_bytes()), str(path))
+        return _parse(json.loads(path.read_bytes(), object_pairs_hook=unique_record), str(path))
     except (OSError, ValueError, RecursionError) as fault:
         raise _refuse(f"the group cannot be read: {misread(fault)}", None, str(path)) from None
 
@@ -154,7 +174,10 @@ def _parse(data: object, where: str) -> GroupFile:
     try:
         return GroupFile.model_validate(data)
     except ValidationError as wrong:
-        faults = [f"{'.'.join(map(str, fault['loc']))}: {fault['msg'].lower()}" for fault in wrong.errors()]
+        faults = [
+            f"{'.'.join(shorten_text(str(part)) for part in fault['loc'])}: {fault['msg'].lower()}"
+            for fault in wrong.errors()
+        ]
         raise problem(
             "E0123", "this is not a group of responses", where=where, notes=faults[:6], help="correct these"
         ) from None
@@ -351,11 +374,12 @@ def _read_given(
         name = name.strip()
         if not (sign and name and values.strip()):
             raise _refuse(
-                f"--given {text!r} is not an assignment", "write `--given budget=1K` or `--given mode=0,1`"
+                f"--given {shorten_text(text)!r} is not an assignment",
+                "write `--given budget=1K` or `--given mode=0,1`",
             )
         if name not in response_names | step_names:
             raise _refuse(
-                f"`{reward.name}` reads no `{name}`, which --given names",
+                f"`{reward.name}` reads no `{shorten_text(name)}`, which --given names",
                 suggest(name, response_names | step_names, "it reads"),
             )
         if name in numbers:

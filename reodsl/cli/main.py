@@ -19,7 +19,7 @@ import reodsl
 from reodsl.cli import stopping
 from reodsl.diagnostics import Problem, first_line, fold, problem
 from reodsl.diagnostics.dropped import refuse_dropped
-from reodsl.diagnostics.model import missing_extra
+from reodsl.diagnostics.model import missing_extra, shorten_words
 
 _GROUPS = {
     "Start": ("new", "check", "fmt", "reward", "budgets", "explain", "doctor", "lsp"),
@@ -167,7 +167,7 @@ def main(arguments: list[str]) -> int:
             _show(Problem(diagnostic))
         else:
             where = f" (see `{context.command_path} --help`)" if context else ""
-            click.echo(f"error: {caught.format_message()}{where}", err=True)
+            click.echo(f"error: {shorten_words(caught.format_message())}{where}", err=True)
         return 1
     except Exception as caught:
         if debug or isinstance(caught, BrokenPipeError):

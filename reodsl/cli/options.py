@@ -13,6 +13,7 @@ import click
 from click.shell_completion import CompletionItem
 
 from reodsl.diagnostics import Problem, problem
+from reodsl.diagnostics.model import shorten_text
 from reodsl.numbers.curves import ReferenceFrontier
 
 if TYPE_CHECKING:
@@ -117,7 +118,9 @@ def assignments(option: str, values: Iterable[str]) -> dict[str, str]:
         name, value = name.strip(), value.strip()
         if not (sign and name and value):
             raise problem(
-                "E0114", f"{option} {text!r} is not an assignment", help=f"write `{option} name=value`"
+                "E0114",
+                f"{option} {shorten_text(text)!r} is not an assignment",
+                help=f"write `{option} name=value`",
             )
         if name in assigned:
             raise problem(
@@ -174,7 +177,7 @@ def token_count(option: str, text: str) -> int:
     if not (digits.isascii() and digits.isdigit() and len(digits) <= 9):
         raise problem(
             "E0114",
-            f"{option} {text!r} is not a number of tokens",
+            f"{option} {shorten_text(text)!r} is not a number of tokens",
             help=f"write a whole number, as in `{option} 16K`",
         )
     return int(digits) * factor

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import textwrap
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -91,11 +92,11 @@ def _make_diagnostic(
         details: Further fields of the diagnostic. A note that repeats the help line is dropped.
     """
     primary = () if span is None else (Label(span, text),)
-    help = details.get("help")
-    notes = tuple(line for line in details.get("notes", ()) if line != help)
+    help, where = (line and shorten_words(line) for line in (details.get("help"), details.get("where")))
+    notes = tuple(shorten_words(line) for line in details.get("notes", ()) if line != details.get("help"))
     labels = (*primary, *details.get("labels", ()))
     return Diagnostic(
-        code, severity, message, labels, details.get("where"), notes, help, tuple(details.get("edits", ()))
+        code, severity, shorten_words(message), labels, where, notes, help, tuple(details.get("edits", ()))
     )
 
 
@@ -248,6 +249,28 @@ def shorten_text(text: str, most: int = 60) -> str:
     """Return a text without line breaks of at most `most` characters, with `…` at the end if it was cut."""
     line = " ".join(text.split())
     return line if len(line) <= most else line[: most - 1] + "…"
+
+
+def shorten_words(text: str) -> str:
+    """Return a text in which names and numbers of more than 255 characters are cut to 60; paths stay as they are.
+
+    A name of a file has at most 255 bytes, so what is longer between two slashes names nothing that a user could open.
+    """
+    return re.sub(r"[^\s/'\"`]{256,}", lambda word: shorten_text(word[0]), text)
+
+
+class RepeatedName(ValueError):
+    """A name that a JSON object has twice."""
+
+
+def unique_record(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """Return the fields of a JSON object, for `object_pairs_hook`. Raises RepeatedName if a name occurs twice."""
+    record: dict[str, Any] = {}
+    for name, value in pairs:
+        if name in record:
+            raise RepeatedName(f"`{shorten_text(name)}` is listed twice")
+        record[name] = value
+    return record
 
 
 EXTRAS = {

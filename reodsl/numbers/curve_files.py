@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from reodsl.diagnostics import Problem, first_line, misread, problem
+from reodsl.diagnostics.model import unique_record
 from reodsl.numbers.curves import (
     KINDS,
     Curve,
@@ -338,23 +339,8 @@ def parse_json(path: Path, shape: str) -> Any:
     Raises:
         Problem: E0421 for a file that cannot be read.
     """
-
-    def unique(pairs: Iterable[tuple[str, object]]) -> dict[str, object]:
-        """Return the pairs of an object as a dictionary; a repeated key is E0421."""
-        out: dict[str, object] = {}
-        for key, value in pairs:
-            if key in out:
-                raise problem(
-                    "E0421",
-                    f"`{key}` is listed twice",
-                    where=str(path),
-                    help=f"keep one `{key}`",
-                )
-            out[key] = value
-        return out
-
     try:
-        return json.loads(path.read_text(encoding="utf-8-sig"), object_pairs_hook=unique)
+        return json.loads(path.read_text(encoding="utf-8-sig"), object_pairs_hook=unique_record)
     except json.JSONDecodeError as e:
         if path.suffix.lower() == ".jsonl":
             raise responses_found(path) from None
@@ -364,15 +350,7 @@ def parse_json(path: Path, shape: str) -> Any:
             where=str(path),
             help=f"write JSON of the form {shape}",
         ) from None
-    except UnicodeDecodeError as e:
-        raise problem(
-            "E0421", f"this is not UTF-8 text: byte {e.start}", where=str(path), help="write JSON in UTF-8"
-        ) from None
-    except RecursionError:
-        raise problem(
-            "E0421", "the JSON is nested too deeply", where=str(path), help=f"write {shape}"
-        ) from None
-    except ValueError as e:
+    except (ValueError, RecursionError) as e:
         raise problem(
             "E0421", f"this JSON cannot be read: {misread(e)}", where=str(path), help=f"write {shape}"
         ) from None

@@ -10,7 +10,6 @@ import difflib
 import hashlib
 import json
 import re
-from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -19,7 +18,7 @@ from typing import Any, Literal
 import polars as pl
 
 from reodsl.diagnostics import problem
-from reodsl.diagnostics.model import shorten_text
+from reodsl.diagnostics.model import RepeatedName, shorten_text, unique_record
 from reodsl.ir.chat import question_key
 from reodsl.ir.data import Columns
 from runners.grade import SEPARATOR
@@ -313,19 +312,6 @@ def json_records(path: Path) -> Iterator[tuple[str, Any]]:
     yield from ((f"record {n}", row) for n, row in enumerate(content, start=1))
 
 
-class _DuplicateName(Exception):
-    """A name that occurs twice in a record."""
-
-
-def _record(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """Return the fields of a JSON object as a dict. Raises _DuplicateName if a name occurs twice."""
-    record = dict(pairs)
-    if len(record) < len(pairs):
-        ((name, _),) = Counter(name for name, _ in pairs).most_common(1)
-        raise _DuplicateName(name)
-    return record
-
-
 class _NumberText(str):
     """A number as the file spells it: `1.50` stays `1.50`."""
 
@@ -335,7 +321,7 @@ _DECODER = json.JSONDecoder(
     parse_int=_NumberText,
     parse_float=_NumberText,
     parse_constant=lambda name: None,
-    object_pairs_hook=_record,
+    object_pairs_hook=unique_record,
 )
 """A decoder that reads NaN and infinities, which some programs write for a missing value, as None."""
 
@@ -358,10 +344,10 @@ def _json(text: str, path: Path, position: str, start: int | None = None) -> Any
     where = f"{path}, {position}" if position else str(path)
     try:
         return _DECODER.decode(text) if start is None else _DECODER.raw_decode(text, start)
-    except _DuplicateName as failure:
+    except RepeatedName as failure:
         raise problem(
             "E0706",
-            f"a record has `{shorten_text(str(failure))}` twice",
+            f"in a record, {failure}",
             where=where,
             help="give every field of the record a different name",
         ) from None

@@ -100,18 +100,6 @@ def test_a_bound_cuts_advantages_and_is_told(said: Said) -> None:
     assert [each["sections"][0]["advantage"] for each in found["responses"]] == [0.5, -0.5, -0.5]
 
 
-@pytest.mark.parametrize(
-    ("more", "said_of_it"),
-    [(("--group", "group.json"), "--length and --correct and --group give two groups")],
-)
-def test_no_option_is_read_and_passed_over(
-    more: tuple[str, str], said_of_it: str, said: Said, capsys: pytest.CaptureFixture[str]
-) -> None:
-    said("own.reo", "short(alpha: 1)", *HAND)
-    assert call("reward", "own.reo", "short(alpha: 1)", *HAND, *more) == 1
-    assert said_of_it in capsys.readouterr().err
-
-
 def test_parts_are_normalised_over_the_batch_where_all_tokens_earn_them(said: Said) -> None:
     """Both responses have z-scores 1 and -1 of each part; over 10 tokens of 2 and 20 of -2 their mean is -2/3."""
     parts = "reward both {{ z(correct(y)) + z(len(y) <= 10 tokens{on}) }}\n"
@@ -173,7 +161,7 @@ def test_an_outcome_over_splits_says_where_they_are(said: Said) -> None:
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (("own.reo",), "missing: --length"),
+        (("own.reo", "short(alpha: 1)", *HAND, *GROUP), "--length and --correct and --group give two groups"),
         (("own.reo", "--length", "10,20,30", "--correct", "yes,no"), "--correct has 2 values for 3 responses"),
         (("own.reo", "--length", "10", "--correct", "maybe"), "'maybe' is neither yes nor no"),
         (("own.reo", "--length", "0", "--correct", "yes"), "responses.0.length: input should be greater than 0"),
@@ -198,6 +186,23 @@ def test_what_is_missing_is_said(arguments: tuple[str, ...], words: str, said: S
     told = said(*arguments, code=1)
     assert words in told
     assert told.count("error[") == 1
+
+
+@pytest.mark.parametrize(
+    ("row", "words"),
+    [
+        (f'"length": 1{"0" * 309}', "length: input should be less than or equal to 9007199254740992"),
+        (f'"length": 9, "thinking": 1{"0" * 309}', "thinking: input should be less"),
+        (f'"length": 9, "forced": {{"{"9" * 9000}": true}}', "…"),
+        ('"length": 9, "length": 7', "`length` is listed twice"),
+        ('"length": 9, "bare": {"8": true, "08": false}', "a cut is listed twice"),
+    ],
+)
+def test_a_group_file_has_numbers_that_are_exact_and_given_once(row: str, words: str, said: Said) -> None:
+    Path("group.json").write_text(f'{{"responses": [{{{row}, "correct": true}}]}}')
+    told = said("own.reo", *GROUP, code=1)
+    assert words in told
+    assert len(told) < 300
 
 
 MOVING = """reward moving {
@@ -247,12 +252,8 @@ def test_a_track_that_reads_itself_is_at_its_start_and_a_step_later(said: Said) 
         assert facts["responses"][0]["sections"][0]["reward"] == pytest.approx(1 - facts["tracks"]["price"])
         return facts["tracks"]["price"], said("moving.reo", "priced_by_track", *HAND, *given)
 
-    (first, at_first), (later, after), (given, _) = (
-        price(),
-        price("--given", "step=3"),
-        price("--given", "price=0.7"),
-    )
-    assert (first, later, given) == (0.1, pytest.approx(0.35), 0.7)
+    (first, at_first), (later, after) = price(), price("--given", "step=3")
+    assert (first, later, price("--given", "price=0.7")[0]) == (0.1, pytest.approx(0.35), 0.7)
     assert "0, 1, start: 0.1) = 0.1, its start" in at_first
     assert "= 0.35, one step after its start, from this group alone" in after
 
@@ -291,9 +292,7 @@ def test_what_is_given_is_read_and_all_that_is_missing_is_named(
     reward: str, given: tuple[str, ...], words: tuple[str, ...], said: Said
 ) -> None:
     Path("moving.reo").write_text(MOVING)
-    refused = said(
-        "moving.reo", reward, *HAND, *(part for each in given for part in ("--given", each)), code=1
-    )
+    refused = said("moving.reo", reward, *HAND, *(f"--given={each}" for each in given), code=1)
     assert refused.count("error[E0123]") == 1
     for each in words:
         assert each in refused

@@ -120,6 +120,14 @@ def test_diagnostics_fit_and_keep_their_words(columns: int, tmp_path: Path) -> N
     assert shown > 20
 
 
+@pytest.mark.parametrize("words", ["explain {}", "new --method {}", "check --{}", "budgets a{}"])
+def test_an_endless_argument_is_cut(words: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert call(*words.format("9" * 5000).split()) == 1
+    assert 60 < len(capsys.readouterr().err) < 400
+    path = "/".join(["9" * 255] * 9)
+    assert error("E0301", path).message == path
+
+
 def test_a_long_message_is_folded_below_its_code() -> None:
     finding = error("E0301", " ".join(["word"] * 30), Span("a.reo", 1, 5, 1, 7), "what is said of it " * 4)
     text = render([finding], {"a.reo": "abc defg\n"}, columns=60)
