@@ -54,7 +54,7 @@ study s {{
 """
 ALL = (
     "auc_oaa(to: 32 tokens)", "pass_at(2)", "maj_at(3)", "per_1k", "unfinished", "first_right", "outcome_efficiency",
-    "aes", "brief(20 tokens)", "silent",
+    "aes", "brief(20 tokens)", "silent", "auc_oaa",
 )  # fmt: skip
 
 
@@ -144,8 +144,10 @@ def reference(
     right, length = (averaged(arm, lambda z, g, k=key: z[k]) for key in ("correct", "tokens"))
     right0, length0 = (averaged(base, lambda z, g, k=key: z[k]) for key in ("correct", "tokens"))
     match name:
-        case "auc_oaa(32 tokens)":
-            return averaged(arm, lambda z, g: z["correct"] * max(0, 1 - z["tokens"] / 32))
+        case "auc_oaa" | "auc_oaa(32 tokens)":
+            return averaged(
+                arm, lambda z, g: z["correct"] * max(0, 1 - z["tokens"] / (32 if "32" in name else 1000))
+            )
         case "pass_at(2)":
             return averaged(
                 arm, lambda z, g: np.mean([a["correct"] or b["correct"] for a, b in combinations(g, 2)])
@@ -237,7 +239,7 @@ def test_measures_are_those_of_slow_loops(
             assert (row["low"], row["high"]) == pytest.approx(wanted, abs=1e-9), name
             continue
         # Of shares: an end is as far from the value as the error there, which is that of as many independent questions.
-        top = 31 / 32 if name.startswith("auc") else 1.0
+        top = {"auc_oaa": 0.999, "auc_oaa(32 tokens)": 31 / 32}.get(name, 1.0)
         if reach == 0:
             width = 1 - 1 / (1 + t_quantile(0.975, 5) ** 2 / 6)
             assert row["value"] in (0.0, 1.0)
