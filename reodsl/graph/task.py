@@ -190,7 +190,7 @@ VERSIONS: dict[Kind, int] = {
     "frontier": 1,
     "budgets": 2,
     "score": 8,
-    "measure": 3,
+    "measure": 4,
     "report": 8,
 }
 

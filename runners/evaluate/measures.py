@@ -438,7 +438,7 @@ def summarise(
         ):
             base, base_spread = _measure_interval(rule, {name: baseline[name] for name in names}, confidence)
             paired = {name: cells[name].cells - baseline[name].cells for name in names}
-            if _is_share(rule):
+            if _is_share(rule, spread) or _is_share(rule, base_spread):
                 pair_spread = spread_of(paired)
                 change = subtract_intervals(value, base, _correlation(spread, base_spread, pair_spread))
             else:
@@ -447,10 +447,15 @@ def summarise(
         yield benchmark, row
 
 
-def _is_share(rule: Measure) -> bool:
-    """Return whether a measure has exactly one mean and a finite range: a share of responses or another bounded mean."""
+def _is_share(rule: Measure, spread: Spread | None) -> bool:
+    """Return whether a measure has the interval of a share: it has a finite range, and one mean or no spread.
+
+    A formula of several means follows the jackknife, unless all responses agree: the jackknife then shows no error, and
+    the error is at least that of a share on which as many independent questions agree.
+    """
     means = {node for node in walk(rule) if isinstance(node, StepStatistic)}
-    return len(means) == 1 and rule.low is not None and rule.high is not None and rule.low < rule.high
+    alike = len(means) == 1 or (spread is not None and spread.variance == 0)
+    return bool(means) and alike and rule.low is not None and rule.high is not None and rule.low < rule.high
 
 
 def _measure_interval(
@@ -465,11 +470,14 @@ def _measure_interval(
     """
     pseudo = {name: cell.cells for name, cell in cells.items()}
     spread = spread_of(pseudo)
+    largest = max(float(np.abs(cell.cells).max()) for cell in cells.values())
+    if spread is not None and spread.variance <= (1e-9 * largest) ** 2:  # equal but for rounding
+        spread = Spread(0.0, spread.question_df)
     centred = _centre(interval(pseudo, confidence), float(np.mean([cell.value for cell in cells.values()])))
     low = -math.inf if rule.low is None else rule.low
     high = math.inf if rule.high is None else rule.high
     questions = len(cells) ** 2 / sum(1 / max(cell.questions, 1) for cell in cells.values())
-    of_share = (spread, questions) if _is_share(rule) else (None, None)
+    of_share = (spread, questions) if _is_share(rule, spread) else (None, None)
     return bound_interval(centred, low, high, confidence, *of_share), spread
 
 
