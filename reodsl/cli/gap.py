@@ -42,7 +42,7 @@ Examples:
   reodsl reg results.parquet --frontier edge.json --base mine --grid 0,4,8,16,32,64,128 --json
   reodsl reg theirs.parquet --relative-to base --picture curves.svg
   reodsl reg two_of_four.json --frontier std.paper.qwen3_4b --base Qwen/Qwen3-4B --approximate
-\b
+
 CURVES is JSON {"<model>": {"<benchmark>": {"budgets": [...], "accuracy": [...]}}}, or a long table (.csv, .parquet)
 with the columns model, benchmark, budget, accuracy. A curve is J (answers forced at every budget) unless it says
 "kind": "ended", "bare" or "asked" (`reodsl explain evaluate`). JSON may name its base model:

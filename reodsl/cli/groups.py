@@ -145,8 +145,8 @@ def read_options(length: str | None, correct: str | None) -> GroupFile:
                 f"--correct {shorten_text(word)!r} is neither yes nor no", "write `--correct yes,no`"
             )
     verdicts = _repeat_single("--correct", [word == "yes" for word in answers], len(lengths))
-    pairs = zip(lengths, verdicts, strict=True)
-    return _parse({"responses": [{"length": count, "correct": right} for count, right in pairs]}, "--length")
+    rows = [{"length": n, "correct": right} for n, right in zip(lengths, verdicts, strict=True)]
+    return _parse({"responses": rows}, "--length")
 
 
 def read_file(path: Path) -> GroupFile:
@@ -205,11 +205,15 @@ def make_group(reward: Reward, file: GroupFile, assignments: Sequence[str]) -> S
             row.length, row.correct, forced, unforced, values, _set_tokens(reward, values)
         )
 
-    rollouts = (
-        rollout(row, {name: values[i] for name, values in numbers.items()})
-        for i, row in enumerate(file.responses)
+    group = ResponseGroup(
+        "",
+        tuple(
+            rollout(row, {name: values[i] for name, values in numbers.items()})
+            for i, row in enumerate(file.responses)
+        ),
+        tuple(rollout(row, {}) for row in file.reference),
+        tracks,
     )
-    group = ResponseGroup("", tuple(rollouts), tuple(rollout(row, {}) for row in file.reference), tracks)
     return SampledGroup(group, tuple(row.splits or file.splits for row in file.responses), missing)
 
 
@@ -284,8 +288,11 @@ def _list_numbers(reward: Reward) -> set[str]:
     an expression for a statistic over the response's tokens, such as `count(…)`.
     """
     sampled = set(map(id, list_sampled(reward)))
-    fields = {node.field for node in walk(reward) if isinstance(node, Attribute) and id(node) not in sampled}
-    return fields | set(reward.functions) | set(map(expression_text, reward.tokens))
+    return {
+        *(node.field for node in walk(reward) if isinstance(node, Attribute) and id(node) not in sampled),
+        *reward.functions,
+        *map(expression_text, reward.tokens),
+    }
 
 
 def _set_tokens(reward: Reward, features: Mapping[str, float]) -> dict[TokenRun, Mapping[int, float]]:

@@ -74,7 +74,7 @@ Examples:
   reodsl view                    every run of the store
   reodsl view quickstart         the report of the latest run of that study, as it grows
   reodsl view --port 9000        at a port of your choice, so that links stay good
-\b
+
 On another machine: ssh -L 8377:127.0.0.1:8377 HOST, and open the address here.
 """,
 )

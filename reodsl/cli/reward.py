@@ -29,7 +29,7 @@ Examples:
   reodsl reward my.reo --length 10,20,40 --correct yes,yes,no
   reodsl reward my.reo 'mine(alpha: 0.2)' --length 10,20 --correct yes,no
   reodsl reward specs/quickstart.reo 'std.rewards.reo(at: [8 tokens, 32 tokens])' --group group.json
-\b
+
 A group file is JSON {"responses": [{"length": 10, "correct": true}, …]}. A response may have "forced", verdicts on answers
 that are forced at a cut, as in {"8": false}, and "bare", verdicts on the first tokens up to a cut alone; "splits", the
 rising positions at which it is split, and "thinking", the number of its thinking tokens. Beside "responses" there may be

@@ -245,7 +245,7 @@ Examples:
   reodsl import log.eval -o theirs.parquet
   reodsl import base/*.jsonl --model base mine/*.jsonl --model mine --tokenizer Qwen/Qwen3-4B -o theirs.parquet
   reodsl import answers.csv --column question=problem_id --column correct=passed -o theirs.parquet
-\b
+
 FILES are logs of inspect (.eval, .json), details of lighteval (.parquet), samples of lm-eval, dumps of the Qwen2.5-Math
 family, verl and AReaL, or CSV, JSONL and Parquet with the columns model, benchmark, question, sample, tokens, correct, and
 where there are any response, gold, finish and correct@512 (a forced answer's). `reodsl explain evaluate` has the rest.

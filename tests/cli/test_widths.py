@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from functools import cache
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -81,6 +82,14 @@ def test_help_fits_and_keeps_its_words(command: str) -> None:
         assert [line for line in shown.split("\n") if not fits(line, columns)] == []
         wanted = wanted or sorted(shown.split())
         assert sorted(shown.split()) == wanted
+        # Examples are indented; a paragraph is joined before it is folded, so only its last line may be short.
+        epilog = shown.split("\n  Examples:\n")[-1] if "\n  Examples:\n" in shown else ""
+        for line, after in pairwise(epilog.split("\n")):
+            assert (
+                re.match("    |  $|$", line)
+                or not after.strip()
+                or len(line) + len(after.split()[0]) >= columns
+            )
     assert wanted
     assert len(wanted) > 10
 
