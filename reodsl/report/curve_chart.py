@@ -93,7 +93,8 @@ def _draw_curves(
     highest = max([0.0, *rows["high"].drop_nulls(), *edges["accuracy"].drop_nulls()])
     # The axis ends at a multiple of 10%, so that names are placed in its pixels.
     top = max(1, math.ceil(10 * highest - 1e-9)) / 10
-    x = _budget_axis([*rows["budget"], *edges["budget"]])
+    axes = _budget_axes([*rows["budget"], *edges["budget"]])
+    x = next(iter(axes.values()))
     y = channel("accuracy", title=label, axis={"format": "%"}, scale={"domain": [0, top]})
     tint = vega.colour(colours, names, visible)
     layers: list[Json] = []
@@ -134,7 +135,7 @@ def _draw_curves(
         width=width,
         height=height,
         off=[name for name in names if name not in visible],
-        cross=Cross("budget", "accuracy", data, percent=True, edge=edge),
+        cross=Cross("budget", "accuracy", data, percent=True, edge=edge, axes=axes, baseline=filled),
     )
 
 
@@ -212,20 +213,25 @@ def _span(budgets: Iterable[int]) -> tuple[int, int]:
     return min((value for value in values if value > 0), default=1), max(values, default=0)
 
 
-def _budget_axis(budgets: Sequence[int]) -> Json:
-    """Return the encoding of the axis of budgets: linear, or logarithmic if `is_logarithmic`.
+def _budget_axes(budgets: Sequence[int]) -> dict[str, Json]:
+    """Return the encodings of the axis of budgets, `linear` and `logarithmic`, first the one that `is_logarithmic` picks.
 
     A logarithmic axis is linear from 0 to the smallest positive budget, so it can show a budget of 0.
     """
     name = "budget (tokens of the response)"
     least, most = _span(budgets)
-    if not is_logarithmic(budgets):
-        linear = {"nice": False, "zero": True}
-        return channel("budget", title=name, scale=linear, axis={"labelOverlap": "greedy"})
     ticks = [0, *(2**k for k in range(most.bit_length() + 1) if least <= 2**k <= most)]
-    symlog = {"type": "symlog", "constant": least, "nice": False}
-    axis = {"values": ticks, "labelOverlap": "greedy", "format": ",d"}
-    return channel("budget", title=f"{name}, logarithmic", scale=symlog, axis=axis)
+    linear = channel(
+        "budget", title=name, scale={"nice": False, "zero": True}, axis={"labelOverlap": "greedy"}
+    )
+    logarithmic = channel(
+        "budget",
+        title=f"{name}, logarithmic",
+        scale={"type": "symlog", "constant": least, "nice": False},
+        axis={"values": ticks, "labelOverlap": "greedy", "format": ",d"},
+    )
+    axes = {"linear": linear, "logarithmic": logarithmic}
+    return dict(reversed(axes.items())) if is_logarithmic(budgets) else axes
 
 
 _COLUMNS = 3

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import base64
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import polars as pl
 
-from reodsl.report import tables
+from reodsl.report import drawing, tables, theme
 from reodsl.report.curve_chart import curves
 from reodsl.report.line_charts import (
     COUNTS,
@@ -32,6 +33,8 @@ class Gallery:
     """The charts of a report: Vega-Lite specs by name, in the order of the page. Names are of a safe alphabet."""
 
     specs: dict[str, dict[str, Any]] = field(default_factory=dict)
+    pictured: bool = False
+    """True if a picture stands in the place of the first chart for a reader without scripts."""
 
     def figure(self, name: str, chart: Json, wide: bool = False) -> Markup:
         """Add a chart to the gallery and return the HTML figure that shows it.
@@ -43,8 +46,14 @@ class Gallery:
         """
         key = safe_name(name, self.specs)
         self.specs[key] = map_parts(chart, lambda node: legible(node) if isinstance(node, str) else node)
-        container = tag("div", class_="vega", data_chart=key, role="img", aria_label=chart["description"])
-        return tag("figure", container, class_="wide" if wide else None)
+        about = chart["description"]
+        container = tag("div", class_="vega", data_chart=key, role="img", aria_label=about)
+        picture = None
+        if self.pictured and len(self.specs) == 1:
+            drawn = {"config": {**theme.config(), "background": "white"}, "width": 760}
+            svg = base64.b64encode(next(drawing.pictures([self.specs[key] | drawn])).svg).decode()
+            picture = tag("noscript", tag("img", src=f"data:image/svg+xml;base64,{svg}", alt=about))
+        return tag("figure", container, picture, class_="wide" if wide else None)
 
     def blocks(self) -> tuple[dict[str, Any], dict[str, Any]]:
         """Return the charts and their data for the page's script.
@@ -58,15 +67,6 @@ class Gallery:
         for key, full_spec in self.specs.items():
             spec = {name: value for name, value in full_spec.items() if name != "datasets"}
             rows |= full_spec["datasets"]
-            # The page has one legend for a group of charts: of arms, and of the frontier.
-            spec = map_parts(
-                spec,
-                lambda node: (
-                    node | {"legend": None}
-                    if isinstance(node, dict) and "legend" in node and node.get("field") in ("arm", "line")
-                    else node
-                ),
-            )
             charts[key] = {"spec": spec | {"width": "container"}, "rows": list(full_spec["datasets"])}
         return charts, rows
 

@@ -20,16 +20,34 @@
     ...spec, layer: narrow(place) ? spec.layer.filter((layer) => !named(layer)) : spec.layer,
     datasets: Object.fromEntries(names.map((name) => [name, structuredClone(rows[name])])),
   });
+  const mapped = (node, change) => {
+    if (Array.isArray(node)) return node.map((one) => mapped(one, change));
+    if (node === null || typeof node !== "object") return node;
+    return change(Object.fromEntries(Object.entries(node).map(([key, value]) => [key, mapped(value, change)])));
+  };
+  // A legend of arms or of the frontier. The page has one for a group of charts; a picture that leaves the page has its own.
+  const keyed = (node, legend) => ("legend" in node && ["arm", "line"].includes(node.field) ? { ...node, legend: legend(node) } : node);
+  // The axis of budgets that was chosen for a group of charts, or the one that suits the chart.
+  const axisOf = (place) => {
+    const axes = crossed(place)?.axes ?? {};
+    return axes[place.closest("[data-group]")?.dataset.axis] ?? Object.values(axes)[0];
+  };
+  const scaled = (place, spec) => {
+    const x = axisOf(place);
+    return x ? { ...spec, layer: spec.layer.map((layer) => ({ ...layer, encoding: { ...layer.encoding,
+      ...(layer.encoding.x?.scale && { x: { ...x, field: layer.encoding.x.field } }) } })) } : spec;
+  };
   const visible = (place) => place.offsetParent !== null;
 
   const draw = async (place) => {
     const name = place.dataset.chart;
     const style = dark() ? "dark" : "light";
-    const state = style + narrow(place);
-    if (!visible(place) || place.dataset.drawn === state) return;
-    place.dataset.drawn = state;
+    const drawn = style + narrow(place) + (place.closest("[data-group]")?.dataset.axis ?? "");
+    if (!visible(place) || place.dataset.drawn === drawn) return;
+    place.dataset.drawn = drawn;
     views.get(place)?.finalize();
-    const result = await vegaEmbed(place, filled(charts[name], place), {
+    const spec = scaled(place, mapped(filled(charts[name], place), (node) => keyed(node, () => null)));
+    const result = await vegaEmbed(place, spec, {
       mode: "vega-lite", renderer: "svg", ast: true, actions: false, config: configs[style],
       tooltip: crossed(place) ? () => {} : { theme: "custom" },
     });
@@ -41,6 +59,109 @@
     if (group) apply(result.view, group);
     shape(place);
     crosshair(place);
+    leave(place);
+    ask(place);
+  };
+
+  // What is asked of curves: each arm's accuracy at a budget, and the budget at which its line first reaches an accuracy.
+  const reach = (line, level) => {
+    const i = line.findIndex((row) => row.accuracy >= level);
+    if (i < 1) return i < 0 ? null : line[0].budget;
+    const [low, high] = [line[i - 1], line[i]];
+    return low.budget + (high.budget - low.budget) * (level - low.accuracy) / (high.accuracy - low.accuracy);
+  };
+  const ask = (place) => {
+    const what = crossed(place);
+    const figure = place.closest("figure.wide");
+    if (!what?.axes || !figure || figure.querySelector(".asking") || !rows[what.data].length) return;
+    const lines = new Map();
+    for (const row of [...rows[what.data]].sort((a, b) => a.budget - b.budget))
+      lines.set(row.arm, [...(lines.get(row.arm) ?? []), row]);
+    const budgets = [...new Set(rows[what.data].map((row) => row.budget))].sort((a, b) => a - b);
+    const base = lines.get(what.baseline);
+    const best = Math.max(...(base ?? [...lines.values()].flat()).map((row) => row.accuracy));
+    const level = Math.max(5, Math.min(90, 5 * Math.floor(20 * best)));
+    const field = (name, max, value) => el("input", { type: "range", name, min: name === "level" ? 1 : 0, max, value, oninput: () => tell() });
+    const [at, to] = [field("budget", budgets.length - 1, budgets.length >> 1), field("level", 100, level)];
+    const [saidAt, saidTo] = [el("output"), el("output")];
+    const table = el("table", { class: "reached" }, el("thead"), el("tbody"));
+    const cell = (text, beside = "") => el("td", beside && { "data-interval": beside }, text, beside && el("small", {}, beside));
+    const tell = () => {
+      const [budget, wanted] = [budgets[at.value], to.value / 100];
+      saidAt.textContent = budget.toLocaleString("en-US") + " tokens";
+      saidTo.textContent = to.value + "%";
+      const usual = base && reach(base, wanted);
+      const told = [...lines].map(([arm, line]) => ({ arm, row: line.find((one) => one.budget === budget), tokens: reach(line, wanted) }))
+        .sort((a, b) => (a.tokens ?? Infinity) - (b.tokens ?? Infinity));
+      const names = ["arm", `Acc (%) at ${saidAt.textContent}`, `tokens at ${to.value}%`, ...(base ? [`vs. ${what.baseline}`] : [])];
+      table.tHead.replaceChildren(el("tr", { class: "only" }, names.map((name) => el("th", { scope: "col" }, name))));
+      table.tBodies[0].replaceChildren(...told.map(({ arm, row, tokens }) => {
+        const percent = (share) => (100 * share).toFixed(1);
+        const range = row && row.high > row.low ? `[${percent(row.low)}, ${percent(row.high)}]` : "";
+        const change = tokens === null || !usual ? "–" : arm === what.baseline ? "" : Math.round(100 * (tokens / usual - 1));
+        const signed = typeof change === "number" ? (change > 0 ? "+" : "") + `${change}%`.replace("-", "−") : change;
+        return el("tr", {}, el("th", { class: "name", scope: "row" }, key(place, arm), arm), cell(row ? percent(row.accuracy) : "–", range),
+          cell(tokens === null ? "–" : Math.round(tokens).toLocaleString("en-US")), base ? cell(signed) : null);
+      }));
+    };
+    tell();
+    figure.append(el("details", { class: "asking" }, el("summary", {}, "Tokens for an accuracy, accuracy at a budget"),
+      el("div", { class: "inside" }, el("div", { class: "filters" }, el("label", {}, "to reach", to, saidTo), el("label", {}, "cut at", at, saidAt)),
+        el("div", { class: "rows", tabindex: "0", role: "region", "aria-label": "Tokens for an accuracy" }, table))));
+    offer(table);
+  };
+
+  // A chart as a file: with its title, its caption and one legend of the arms that are shown, light, and its texts as text.
+  const WIDTH = 720;
+  const wrapped = (text, letters) => text.split(/\s+/).reduce((lines, one) => {
+    const longer = (lines.at(-1) + " " + one).trim();
+    return longer.length > letters ? [...lines, one] : [...lines.slice(0, -1), longer];
+  }, [""]);
+  const caption = (place) => {
+    const told = place.closest("header.top")?.querySelector(".note") ?? place.closest("section")?.querySelector(".about");
+    const words = told?.cloneNode(true);
+    for (const aside of words?.querySelectorAll("[hidden]") ?? []) aside.remove();
+    return wrapped(words?.textContent.trim() ?? "", 112);
+  };
+  const picture = async (place, kind) => {
+    const name = place.dataset.chart;
+    const group = place.closest("[data-group]");
+    const off = hidden(group ?? place);
+    const shown = (node) => node.legend && { ...node.legend, ...(node.field === "arm" && { values: node.scale.domain.filter((arm) => !off.includes(arm)) }) };
+    const spec = scaled(place, mapped(filled(charts[name], { clientWidth: WIDTH }), (node) => keyed(node, shown)));
+    const study = document.querySelector("h1")?.textContent;
+    for (const rowsOf of charts[name].rows) spec.datasets[rowsOf] = structuredClone(shaped(place, rowsOf));
+    const said = [study, typeof spec.title === "string" ? spec.title : spec.title?.text].filter(Boolean).join(": ");
+    const title = { text: said, subtitle: caption(place), limit: WIDTH, anchor: "start", subtitlePadding: 6 };
+    const config = { ...configs.light, background: "white", padding: 12 };
+    const box = document.createElement("div");
+    const { view, finalize } = await vegaEmbed(box, { ...spec, title, width: WIDTH }, { mode: "vega-lite", renderer: "svg", ast: true, actions: false, config });
+    if (group) apply(view, group);
+    await view.runAsync();
+    const blob = kind === "SVG" ? new Blob([await view.toSVG()], { type: "image/svg+xml" })
+      : await view.toCanvas(2).then((canvas) => new Promise((done) => canvas.toBlob(done, "image/png")));
+    finalize();
+    const link = el("a", { href: URL.createObjectURL(blob), download: `${name}.${kind.toLowerCase()}` });
+    link.click();
+    setTimeout(() => URL.revokeObjectURL(link.href), 60000);
+  };
+  const leave = (place) => {
+    const figure = place.closest("figure");
+    if (!figure || figure.querySelector(".tools")) return;
+    const title = charts[place.dataset.chart].spec.title;
+    const label = (kind) => `Save ${typeof title === "string" ? title : place.dataset.chart} as ${kind}`;
+    const files = ["SVG", "PNG"].map((kind) => el("button", { type: "button", "data-save": kind, title: label(kind), "aria-label": label(kind),
+      onclick: () => picture(place, kind) }, kind));
+    const axes = Object.keys(crossed(place)?.axes ?? {});
+    const group = place.closest("[data-group]");
+    const other = () => axes.find((axis) => axis !== (group.dataset.axis ?? axes[0]));
+    const turn = axes.length && group && el("button", { type: "button", "data-turn": true, onclick: () => {
+      group.dataset.axis = other();
+      for (const each of group.querySelectorAll("[data-turn]")) each.textContent = other() + " budgets";
+      for (const told of (group.closest("header.top") ?? group).querySelectorAll("span[data-axis]")) told.hidden = told.dataset.axis !== group.dataset.axis;
+      drawAll();
+    } }, other() + " budgets");
+    figure.append(el("div", { class: "tools" }, turn || null, files));
   };
 
   // Curves of a training: the steps that are wanted, each number a mean over so many steps around it.
@@ -122,7 +243,9 @@
       return places().reduce((best, each) => (Math.abs(each - wanted) < Math.abs(best - wanted) ? each : best));
     };
     place.addEventListener("pointermove", (event) => { if (places().length) show(nearest(event)); });
-    place.addEventListener("pointerleave", hide);
+    place.addEventListener("pointerdown", (event) => { if (places().length) show(nearest(event)); });
+    // A finger that is lifted leaves what it pointed at.
+    place.addEventListener("pointerleave", (event) => { if (event.pointerType !== "touch") hide(); });
     place.addEventListener("blur", hide);
     place.addEventListener("keydown", (event) => {
       const step = { ArrowLeft: -1, ArrowRight: 1 }[event.key];
@@ -158,7 +281,11 @@
   const drawThemed = () => drawAll().then(() => { root.dataset.ready = dark() ? "dark" : "light"; });
 
   for (const group of document.querySelectorAll("[data-group]")) {
+    // The number of the filled area is that of the arm whose gap is filled.
+    const area = (group.closest("header.top") ?? group).querySelector("[data-areas]");
+    const first = area?.textContent;
     const set = (arm) => {
+      if (area) area.textContent = JSON.parse(area.dataset.areas)[arm] ?? first;
       for (const place of group.querySelectorAll("[data-chart]")) if (views.has(place)) light(views.get(place), arm);
     };
     const switched = () => {
@@ -287,7 +414,7 @@
     };
     const buttons = Object.entries({ LaTeX: latex, Markdown: markdown, CSV: csv })
       .map(([name, write]) => el("button", { type: "button", "data-copy": name, onclick: copy(write) }, name));
-    table.closest(".scroll").after(el("div", { class: "copies" }, "Copy as", buttons, said), shown);
+    table.parentElement.after(el("div", { class: "copies" }, "Copy as", buttons, said), shown);
   };
   document.querySelectorAll("table.results").forEach(offer);
   document.getElementById("theme").addEventListener("click", () => {

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -26,6 +27,7 @@ from reodsl.report import (
     drawing,
     examples,
     figures,
+    formats,
     gap,
     main_table,
     notes,
@@ -67,7 +69,7 @@ def page(
     if note is not None:
         charts = keep_arms(material, material.highlighted_arms)
     rows = table.filter(pl.col("arm").is_in(list(charts.chart_arms)))
-    header = _header(material, table, _first_chart(gallery, charts, ranking.ranking(material, table)))
+    header = _header(material, table, _first_chart(gallery, charts, table, ranking.ranking(material, table)))
     sections: list[tuple[str, str, Child]] = [
         ("results", "Results", _results(material, table)),
         ("curves", "Accuracy at every budget", _below_note(note, _curves(gallery, charts))),
@@ -150,7 +152,9 @@ def document(name: str, body: Child, gallery: figures.Gallery, live: str | None 
     return f"<!doctype html>\n{tag('html', head, tag('body', body, blocks, data_live=live), lang='en')}\n"
 
 
-def _first_chart(gallery: figures.Gallery, material: Material, ranking_list: Markup | None) -> Child:
+def _first_chart(
+    gallery: figures.Gallery, material: Material, table: pl.DataFrame, ranking_list: Markup | None
+) -> Child:
     """Return the mean curves of the study's first chart of accuracy over budgets, beside the ranking of arms.
 
     Without such a chart, only the ranking is returned.
@@ -158,26 +162,36 @@ def _first_chart(gallery: figures.Gallery, material: Material, ranking_list: Mar
     Args:
         gallery: collection that the chart is added to.
         material: results of the run.
+        table: frame of `tables.main`.
         ranking_list: list of arms whose buttons switch curves on and off; None without a score.
     """
     charts = _curve_charts(material)
     if not charts:
         return ranking_list
     score = material.study.score
-    about = "Each response is cut off at the budget and the model must answer immediately. "
+    about: list[Child] = ["Each response is cut off at the budget and the model must answer immediately. "]
     if score is not None and material.frontier().height:
-        about += (
+        about.append(
             "The dashed line is the plain frontier, the best measured accuracy at each budget among the arms marked "
             "`frontier`. "
         )
     if score is not None and score.relative_to in material.arms and material.frontier().height:
-        about += f"The gap of {score.relative_to} to it is filled; point at another arm to see its gap. " + (
-            "The axis is logarithmic, so the filled area is not REG."
-            if is_logarithmic(material.curves["budget"])
-            else "The filled area is REG against the plain frontier, in tokens."
-        )
+        about.append(f"The gap of {score.relative_to} to it is filled; point at another arm to see its gap. ")
+    if score is not None and score.relative_to in material.arms and "reg_plain" in table.columns:
+        areas = dict(table.filter(benchmark=MEAN).select("arm", "reg_plain").iter_rows())
+        texts = {arm: f"{arm} {formats.number(area)}" for arm, area in areas.items()}
+        area = tag("b", texts.get(score.relative_to), data_areas=json.dumps(texts))
+        logarithmic = is_logarithmic(material.curves["budget"])
+        captions: dict[str, tuple[bool, Child]] = {
+            "linear": (
+                logarithmic,
+                ["The filled area is REG against the plain frontier: ", area, " tokens."],
+            ),
+            "logarithmic": (not logarithmic, "The axis is logarithmic, so the filled area is not REG."),
+        }
+        about += [tag("span", text, data_axis=axis, hidden=hide) for axis, (hide, text) in captions.items()]
     group = figures.curve_group(gallery, material, charts[0][0], [MEAN], keys=ranking_list)
-    return [tag("div", group, class_="first"), tag("p", about.strip(), class_="note")]
+    return [tag("div", group, class_="first"), tag("p", about, class_="note")]
 
 
 def _curve_charts(material: Material) -> list[tuple[str, Sequence[str]]]:

@@ -44,7 +44,7 @@ def write_report(material: Material, out: Path, pictures: bool = False) -> None:
         out: the folder.
         pictures: whether each chart is written as PDF and SVG too.
     """
-    gallery = Gallery()
+    gallery = Gallery(pictured=True)
     export.write_spec(out / "spec.reo.json", material)
     export.write_verdict(out / VERDICT, material.verdict, notes.nearly(material.study))
     (out / "report.html").write_text(page(material, gallery, provenance.versions()), encoding="utf-8")

@@ -50,6 +50,10 @@ class Cross:
     """Name of the frontier's rows, with the same `x`."""
     stages: str | None = None
     """Name of the rows at which a stage changes, with the same `x`."""
+    axes: Mapping[str, Json] | None = None
+    """Encodings of `x` by name that the page switches between, the one of the chart first."""
+    baseline: str | None = None
+    """Arm that savings of tokens are relative to."""
 
 
 class Rows:

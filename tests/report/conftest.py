@@ -57,11 +57,3 @@ def worded(material: Material, tmp_path: Path) -> Material:
 def of_seeds(three_seeds: World) -> Material:
     """What the study of three seeds gives a report."""
     return read(three_seeds.spec, three_seeds.inputs)
-
-
-@pytest.fixture
-def report_folder(tmp_path: Path) -> Path:
-    """Where a report goes."""
-    folder = tmp_path / "out"
-    folder.mkdir()
-    return folder

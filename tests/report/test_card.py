@@ -49,9 +49,6 @@ def test_a_card_has_the_numbers_of_the_report(made: World, tmp_path: Path) -> No
     # The spec's fence is longer than any in it.
     assert "````\n" in body
     huggingface_hub.ModelCard(text)
-
-
-def test_no_name_breaks_out_of_a_cards_table() -> None:
     assert markdown(["arm", "a & b"], [["x|y `z` <b>", "−1.0*"]]).split("\n")[2].count(" | ") == 1
 
 

@@ -212,8 +212,6 @@ def test_the_frontier_has_an_entry_of_its_own_in_the_legend(material: Material) 
     assert sorted(entries) == ["base", "base", "frontier", "reo_exp", "reo_exp"]
     # Once as the line, once in the legend.
     assert svg.count('stroke-dasharray="5,3"') == 2
-    (shown,) = [chart for name, chart in gallery.blocks()[0].items() if name == "curves-Average"]
-    assert "frontier" not in texts(vl_convert.vegalite_to_svg({**shown["spec"], "width": 460}))
 
 
 def test_charts_for_a_paper_are_as_wide_as_a_column_with_their_legends_below(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import resource
 import subprocess
 import sys
 from collections.abc import Callable
@@ -77,3 +78,14 @@ def test_a_process_that_ends_without_pictures_is_told(
     with pytest.raises(Problem) as caught:
         list(drawing.pictures([bars("one")]))
     refusal(f"report/E0985-{name}.txt", caught.value)
+
+
+def test_a_limit_of_address_space_is_told(
+    monkeypatch: pytest.MonkeyPatch, refusal: Callable[..., None]
+) -> None:
+    monkeypatch.setattr(resource, "getrlimit", lambda which: (8 << 30, resource.RLIM_INFINITY))
+    with pytest.raises(Problem) as caught:
+        drawing.require_space()
+    refusal("report/E0985.txt", caught.value)
+    monkeypatch.setattr(resource, "getrlimit", lambda which: (resource.RLIM_INFINITY,) * 2)
+    drawing.require_space()

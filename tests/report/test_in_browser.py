@@ -6,6 +6,8 @@ import csv
 import importlib.util
 import io
 import json
+import math
+import re
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
@@ -13,11 +15,14 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import polars as pl
 import pytest
 
 from reodsl.report import tables
+from reodsl.report.curve_chart import curve_rows
 from reodsl.report.figures import FIRST_METRICS, Gallery
+from reodsl.report.formats import number
 from reodsl.report.line_charts import LABELS
 from reodsl.report.material import Material
 from reodsl.report.page import page
@@ -245,13 +250,19 @@ def key(browser: Browser, name: str) -> None:
         )
 
 
+def readout(browser: Browser, chart: str, what: str = "textContent") -> Any:
+    """What the readout of a chart says."""
+    figure = f"document.querySelector('[data-chart={chart}]').closest('figure')"
+    return browser.value(f"{figure}.querySelector('.readout').{what}")
+
+
 def test_the_keyboard_alone_reaches_and_works_everything(
     browser: Browser, drawn: Path, material: Material
 ) -> None:
     visit(browser, drawn, 1400)
     browser.value("document.body.focus()")
     reached = set()
-    for _ in range(160):
+    for _ in range(260):
         key(browser, "Tab")
         reached.add(
             browser.value(
@@ -267,15 +278,12 @@ def test_the_keyboard_alone_reaches_and_works_everything(
     browser.value("document.querySelector('[data-chart=curves-Average]').focus()")
     for _ in range(3):
         key(browser, "ArrowRight")
-    readout = (
-        "document.querySelector('[data-chart=curves-Average]').closest('figure').querySelector('.readout')"
-    )
-    said = browser.value(f"{readout}.textContent")
+    said = readout(browser, "curves-Average")
     value = material.curves.filter(name="vanilla", benchmark="mean", budget=4)["accuracy"][0]
     assert said.startswith("budget 4")
     assert f"vanilla {100 * value:.1f}%" in said
     assert "frontier" in said
-    assert browser.value(f"{readout}.getAttribute('role')") == "status"
+    assert readout(browser, "curves-Average", "getAttribute('role')") == "status"
     # An arm that is switched off is not read out.
     off = "document.querySelector('.first button[data-arm=\"vanilla\"]')"
     browser.value(f"{off}.focus()")
@@ -283,11 +291,11 @@ def test_the_keyboard_alone_reaches_and_works_everything(
     assert browser.value(f"{off}.getAttribute('aria-pressed')") == "false"
     browser.value("document.querySelector('[data-chart=curves-Average]').focus()")
     key(browser, "ArrowLeft")
-    said = browser.value(f"{readout}.textContent")
+    said = readout(browser, "curves-Average")
     assert "vanilla" not in said
     assert "reo_oracle" in said
     key(browser, "Escape")
-    assert browser.value(f"{readout}.hidden")
+    assert readout(browser, "curves-Average", "hidden")
 
 
 def test_training_curves_are_smoothed_and_cut(browser: Browser, drawn: Path, material: Material) -> None:
@@ -295,30 +303,19 @@ def test_training_curves_are_smoothed_and_cut(browser: Browser, drawn: Path, mat
     browser.value(
         "(() => { const c = document.querySelector('.shaping'); c.querySelector('[name=smooth]').value = 3;"
         " c.querySelector('[name=from]').value = 10; c.querySelector('[name=to]').value = 12;"
-        " c.dispatchEvent(new Event('input')); const place = document.querySelector('[data-chart=ppo-length]');"
-        " place.focus(); for (const key of ['ArrowRight', 'ArrowRight'])"
-        " place.dispatchEvent(new KeyboardEvent('keydown', {key})); })()"
+        " c.dispatchEvent(new Event('input')); document.querySelector('[data-chart=ppo-length]').focus(); })()"
     )
-    said = browser.value(
-        "document.querySelector('[data-chart=ppo-length]').closest('figure').querySelector('.readout').textContent"
-    )
+    for _ in range(2):
+        key(browser, "ArrowRight")
+    said = readout(browser, "ppo-length")
     rows = material.metrics.filter(arm="vanilla", method="ppo").sort("at")
     lengths = dict(zip(rows["at"], rows["length"], strict=True))
-    mean = sum(lengths[at] for at in (10, 11, 12)) / 3
     assert said.startswith("step 11")
-    shown = float(
-        said.split("vanilla ")[1]
-        .split("vanilla")[0]
-        .split("base")[0][:5]
-        .rstrip("abcdefghijklmnopqrstuvwxyz_")
-    )
-    assert shown == pytest.approx(mean, rel=2e-3)
-    browser.value(
-        "document.querySelector('[data-chart=ppo-length]').dispatchEvent(new KeyboardEvent('keydown', {key: 'ArrowRight'}))"
-    )
-    said = browser.value(
-        "document.querySelector('[data-chart=ppo-length]').closest('figure').querySelector('.readout').textContent"
-    )
+    shown = re.search(r"vanilla ([\d.]+)", said)
+    assert shown is not None
+    assert float(shown[1]) == pytest.approx(sum(lengths[at] for at in (10, 11, 12)) / 3, rel=2e-3)
+    key(browser, "ArrowRight")
+    said = readout(browser, "ppo-length")
     assert said.startswith("step 12")
     assert said.endswith("vanilla: shorter begins")
     assert browser.value("!!document.querySelector('[data-chart=ppo-length] svg [stroke-dasharray=\"2,4\"]')")
@@ -326,14 +323,16 @@ def test_training_curves_are_smoothed_and_cut(browser: Browser, drawn: Path, mat
     assert browser.value("document.querySelector('.shaping [name=to]').value") == "24"
 
 
-def copied(browser: Browser, form: str) -> str:
-    """What a button of the first table copies, where no clipboard takes it."""
+def copied(browser: Browser, form: str, table: str = "results") -> str:
+    """What a button of a table copies, where no clipboard takes it."""
+    place = f"document.querySelector('.{table}').parentElement"
     browser.value(
         "Object.defineProperty(navigator, 'clipboard', {value: {writeText: () => Promise.reject()}, configurable: true});"
-        f"document.querySelector('[data-copy={form}]').click()"
+        f"{place}.nextSibling.querySelector('[data-copy={form}]').click()"
     )
-    wait(browser, "!document.querySelector('pre.copied').hidden")
-    return str(browser.value("document.querySelector('pre.copied').textContent"))
+    shown = f"{place}.nextSibling.nextSibling"
+    wait(browser, f"!{shown}.hidden")
+    return str(browser.value(f"{shown}.textContent"))
 
 
 def test_a_table_is_copied_in_three_forms_whatever_arms_are_called(
@@ -362,8 +361,86 @@ def test_a_table_is_copied_in_three_forms_whatever_arms_are_called(
         table.filter(arm="base", benchmark="mean")[f"difference_{end}"][0] for end in ("low", "high")
     )
     assert rf" {{\scriptsize [{low:.1f}, {high:.1f}]}} & " in tabular[6]
-    assert r"$-$" in tabular[8]
-    assert r"$^{*}$" in tabular[8]
+    assert re.search(r"\$-\$[\d.]+\$\^\{\*\}\$ ", tabular[8])
     assert {line.count(" | ") for line in copied(browser, "Markdown").split("\n")[2:]} == {len(head) - 1}
     browser.value(f"{head_of_arm} = '=1+1'")
     assert copied(browser, "CSV").split("\n")[1].startswith("'=1+1,")
+
+
+def saved(browser: Browser, chart: str, form: str) -> str:
+    """The text of the file that a chart is saved as, or its first bytes."""
+    browser.value(
+        "window.kept = null; URL.createObjectURL = (blob) => { window.kept = blob; return '#'; };"
+        f"document.querySelector('[data-chart={chart}]').closest('figure').querySelector('[data-save={form}]').click()"
+    )
+    wait(browser, "window.kept !== null")
+    return str(browser.value("window.kept.text()"))
+
+
+def test_a_chart_leaves_the_page_with_title_caption_and_one_legend(browser: Browser, drawn: Path) -> None:
+    visit(browser, drawn, 1400, dark=True)
+    browser.value("document.querySelector('.first button[data-arm=\"base\"]').click()")
+    svg = saved(browser, "curves-Average", "SVG")
+    texts = re.findall(r"<(?:text|tspan)[^>]*>([^<]+)<", svg)
+    assert "quickstart: Average" in texts
+    assert "so the filled area is not REG." in " ".join(texts)
+    # Each is in the legend, and an arm at the end of its line too; what is switched off is in neither.
+    assert (texts.count("frontier"), texts.count("vanilla")) == (1, 2)
+    assert "base" not in texts
+    assert 'fill="white"' in svg
+    assert "base" in saved(browser, "gap", "SVG")
+    assert saved(browser, "accuracy-length", "PNG")[1:4] == "PNG"
+
+
+def test_the_filled_area_is_the_number_beside_it_on_a_linear_axis(
+    browser: Browser, drawn: Path, material: Material
+) -> None:
+    visit(browser, drawn, 1400)
+    note = "document.querySelector('header .note').innerText"
+    assert browser.value(note).endswith("The axis is logarithmic, so the filled area is not REG.")
+    browser.value("document.querySelector('header [data-turn]').click()")
+    wait(browser, "document.querySelector('header [data-turn]').textContent === 'logarithmic budgets'")
+    wait(browser, "!document.querySelector('header .vega').textContent.includes('logarithmic')")
+    for arm in ("vanilla", "reo_exp"):
+        browser.value(
+            f"document.querySelector('.first [data-arm={arm}]').dispatchEvent(new Event('mouseenter'))"
+        )
+        gap = curve_rows(material, "mean", [arm]).select("budget", pl.col("edge") - pl.col("accuracy")).rows()
+        area = sum((b - a) * (f + g) / 2 for (a, f), (b, g) in pairwise(gap))
+        assert browser.value(note).endswith(f"against the plain frontier: {arm} {number(area)} tokens.")
+
+
+def test_a_sheet_of_paper_has_tables_as_tables(browser: Browser, drawn: Path) -> None:
+    visit(browser, drawn, 718, dark=True)
+    browser.call("Emulation.setEmulatedMedia", media="print")
+    assert (
+        browser.value("getComputedStyle(document.querySelector('.results tbody tr')).display") == "table-row"
+    )
+    assert browser.value("document.querySelector('.results').offsetWidth") <= 718
+    assert browser.value("getComputedStyle(document.body).backgroundColor") == "rgb(255, 255, 255)"
+    assert not browser.value("document.querySelector('nav').offsetParent")
+    browser.call("Emulation.setEmulatedMedia", media="")
+
+
+def test_curves_are_asked_for_tokens_at_an_accuracy_and_accuracy_at_a_budget(
+    browser: Browser, drawn: Path, material: Material
+) -> None:
+    visit(browser, drawn, 390)
+    browser.value(
+        "document.querySelector('.asking').open = true; for (const [name, value] of [['level', 80], ['budget', 11]]) {"
+        " const field = document.querySelector(`.asking [name=${name}]`); field.value = value;"
+        " field.dispatchEvent(new Event('input')); }"
+    )
+    head, *body = csv.reader(io.StringIO(copied(browser, "CSV", "reached")))
+    assert head == ["arm", "Acc (%) at 32 tokens", "tokens at 80%", "vs. vanilla"]
+    curves = {arm: curve_rows(material, "mean", [arm]) for arm in material.arms}
+    fine = np.linspace(0, 128, 1_280_001)
+    above = {arm: np.interp(fine, rows["budget"], rows["accuracy"]) >= 0.8 for arm, rows in curves.items()}
+    tokens = {arm: fine[line.argmax()] if line.any() else math.inf for arm, line in above.items()}
+    assert [row[0] for row in body] == sorted(tokens, key=tokens.__getitem__)
+    for arm, accuracy, reached, change in body:
+        assert float(accuracy) == pytest.approx(100 * curves[arm].filter(budget=32)["accuracy"][0], abs=0.051)
+        assert reached == ("" if tokens[arm] == math.inf else f"{tokens[arm]:.0f}")
+        saving = f"{100 * (tokens[arm] / tokens['vanilla'] - 1):+.0f}%"
+        assert change == ("" if not reached or arm == "vanilla" else saving)
+    assert "vs. vanilla \\\\" in copied(browser, "LaTeX", "reached")

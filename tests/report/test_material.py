@@ -19,8 +19,9 @@ from reodsl.report import provenance, schedules
 from reodsl.report.export import report_tables
 from reodsl.report.figures import Gallery, safe_name
 from reodsl.report.markup import render
-from reodsl.report.material import Material, read
+from reodsl.report.material import Material, read, read_json, read_origin, read_parquet
 from reodsl.report.page import page
+from reodsl.report.study_tables import _samples
 from tests.report.synthetic import World
 
 
@@ -179,3 +180,28 @@ def test_times_and_memory_are_beside_a_steps_numbers_and_in_no_table(material: M
     assert arm["seconds_update"].is_between(0.8, 0.9).all()
     named = set(material.metrics.columns) - set(report_tables(material)["training"].columns)
     assert named == {"seconds_update", "memory"}
+
+
+READERS: dict[str, Callable[[Path], object]] = {
+    "budgets.json": read_json,
+    "reg.parquet": read_parquet,
+    "samples.parquet": lambda path: _samples("arm", path.parent),
+}
+
+
+@pytest.mark.parametrize("name", READERS)
+@pytest.mark.parametrize("held", [b"PAR1 and no more", b"\xff{", None])
+def test_what_cannot_be_read_is_named(name: str, held: bytes | None, tmp_path: Path) -> None:
+    path = tmp_path / name
+    if held is not None:
+        path.write_bytes(held)
+    with pytest.raises(Problem) as caught:
+        READERS[name](path)
+    (found,) = caught.value.diagnostics
+    assert (found.code, found.where) == ("E0981", str(path))
+    assert len(found.message.splitlines()) == 1
+    assert "--verify" in (found.help or "")
+
+
+def test_an_artifact_without_a_manifest_still_has_its_key(tmp_path: Path) -> None:
+    assert (read_origin(tmp_path).key, read_origin(tmp_path).seconds) == (tmp_path.name, None)

@@ -8,7 +8,7 @@ from dataclasses import replace
 import polars as pl
 
 from reodsl.ir.study import Arm, Score
-from reodsl.report.figures import Gallery
+from reodsl.report.figures import Gallery, curve_group
 from reodsl.report.material import Material
 from reodsl.report.page import page
 from reodsl.report.ranking import MOST, MOST_LISTED, keep_arms
@@ -55,6 +55,11 @@ def test_two_hundred_arms(material: Material) -> None:
     assert re.search(rf"and {200 - MOST_LISTED - 1}|and {200 - MOST_LISTED} more, in the table", html)
     assert f"Charts show {MOST} of 200 arms" in html
     assert html.count('role="rowheader"') == 200
+    # Curves of all have a button and a line for each; a description names some and counts the others.
+    group = str(curve_group(whole := Gallery(), many, "curves", ["mean"]))
+    spec = whole.specs["curves-Average"]
+    assert {row["arm"] for row in spec["datasets"][spec["usermeta"]["cross"]["data"]]} == set(many.arms)
+    assert (group.count('data-arm="'), spec["description"].count("and 188 more")) == (200, 1)
 
 
 def test_one_arm(material: Material) -> None:
@@ -81,11 +86,7 @@ def test_one_question_and_a_training_alone(material: Material) -> None:
     one = material.summary.with_columns(pl.lit(1, pl.Int64).alias("questions"))
     html = page(change(material, material.study.arms, material.study.score, summary=one), Gallery(), {})
     assert "<b>3</b> questions" in html
-    empty = {
-        "summary": material.summary.clear(),
-        "curves": material.curves.clear(),
-        "scores": material.scores.clear(),
-    }
+    empty = {name: getattr(material, name).clear() for name in ("summary", "curves", "scores")}
     begun = change(replace(material, verdict=None), material.study.arms, material.study.score, **empty)
     html = page(replace(begun, metrics=material.metrics.filter(pl.col("at") < 3)), Gallery(), {})
     assert "Nothing is evaluated yet." in html

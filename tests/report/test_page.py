@@ -106,7 +106,9 @@ def test_nothing_is_fetched(page: Page) -> None:
     """No element with an address but links inside the page, and a policy under which none could load."""
     for tag, attributes in page.elements:
         assert tag not in ("link", "iframe", "object", "embed", "base", "form")
-        assert "src" not in attributes
+        assert (attributes.get("src") or "data:image/svg+xml;base64,").startswith(
+            "data:image/svg+xml;base64,"
+        )
         assert attributes.get("href", "#").startswith("#")
     assert page.policy.startswith("default-src 'none';")
     assert "connect-src 'none'" in page.policy
@@ -225,7 +227,7 @@ def test_hostile_names_make_harmless_files(hostile: Path) -> None:
 
 
 def test_two_reports_on_one_study_are_equal(three_seeds: World, folder: Path, tmp_path: Path) -> None:
-    gallery = Gallery()
+    gallery = Gallery(pictured=True)
     text = page_of(read(three_seeds.spec, three_seeds.inputs), gallery, versions())
     assert text.encode() == (folder / "report.html").read_bytes()
 
@@ -335,14 +337,24 @@ def test_reg_against_a_frontier_that_is_not_of_the_arms_is_marked(material: Mate
         assert "~REG" not in page_of(unmarked, Gallery(), {})
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_the_caption_of_the_curves_says_what_is_drawn(material: Material) -> None:
     """On a logarithmic axis the filled area is no REG; on a linear one it is that against the plain frontier."""
-    whole = Page(page_of(material, Gallery(), {}))
     budgets = material.curves["budget"].unique().sort()
     assert budgets.max() > 16 * budgets.filter(budgets > 0).min()  # type: ignore[operator]
-    assert "The axis is logarithmic, so the filled area is not REG." in " ".join(whole.words)
-    coarse = pl.col("budget").is_in([0, *budgets.to_list()[-3:]])
-    linear = replace(material, curves=material.curves.filter(coarse))
-    assert "The filled area is REG against the plain frontier, in tokens." in " ".join(
-        Page(page_of(linear, Gallery(), {})).words
-    )
+    coarse = replace(material, curves=material.curves.filter(pl.col("budget").is_in([0, *budgets[-3:]])))
+    for shown, hidden_axis in ((material, "linear"), (coarse, "logarithmic")):
+        found = Page(page_of(shown, Gallery(), {}))
+        captions = {a["data-axis"]: a for tag, a in found.elements if "data-axis" in a}
+        assert [axis for axis, attributes in captions.items() if "hidden" in attributes] == [hidden_axis]
+        area = tables.main(shown).filter(arm="vanilla", benchmark="mean")["reg_plain"][0]
+        assert f"REG against the plain frontier: vanilla {area:.1f} tokens." in "".join(found.words)
+
+
+def test_without_scripts_a_picture_stands_in_the_place_of_the_first_chart(page: Page) -> None:
+    first = next(i for i, (tag, _) in enumerate(page.elements) if tag == "figure")
+    inside = page.elements[first + 1 : first + 4]
+    assert [tag for tag, _ in inside] == ["div", "noscript", "img"]
+    svg = base64.b64decode(str(inside[2][1]["src"]).partition(",")[2]).decode()
+    assert {"vanilla", "reo_exp", "frontier"} <= set(re.findall(r"<text[^>]*>([^<]*)</text>", svg))
+    assert inside[2][1]["alt"] == inside[0][1]["aria-label"]

@@ -11,7 +11,6 @@ import pytest
 
 from reodsl.numbers.intervals import ArmScores, score_arms
 from reodsl.report import tables
-from reodsl.report.figures import Gallery, curve_group
 from reodsl.report.main_table import main_table
 from reodsl.report.material import Material
 
@@ -81,32 +80,3 @@ def test_a_pair_that_is_apart_is_marked_and_another_is_not(material: Material) -
     assert re.search(r'<b class="good">−[\d.]+\*</b>', cell(html, "reo_exp"))
     assert "*" not in cell(html, "shrink")
     assert 'class="good"' not in cell(html, "shrink")
-
-
-def test_two_hundred_arms_are_all_there(material: Material) -> None:
-    """Made of six: the table has a row for each, the curves a button and a line."""
-
-    def copied(frame: pl.DataFrame, column: str) -> pl.DataFrame:
-        return pl.concat([frame.with_columns(pl.col(column) + f"_{k}") for k in range(34)])
-
-    arms = tuple(
-        arm.model_copy(update={"name": f"{arm.name}_{k}"}) for k in range(34) for arm in material.study.arms
-    )
-    study = material.study.model_copy(update={"arms": arms, "score": None, "charts": (), "tables": ()})
-    many = replace(
-        material,
-        spec=material.spec.model_copy(update={"study": study}),
-        curves=copied(material.curves.filter(benchmark="mean"), "name"),
-        summary=copied(material.summary.filter(benchmark="mean"), "arm"),
-        scores=pl.DataFrame(),
-    )
-    assert len(many.arms) == 204
-    assert str(main_table(many, tables.main(many))).count('class="name fixed" scope="row"') == 204
-    gallery = Gallery()
-    group = str(curve_group(gallery, many, "curves", ["mean"]))
-    assert len(re.findall(r'data-arm="', group)) == 204
-    charts, rows = gallery.blocks()
-    spec = charts["curves-Average"]["spec"]
-    assert {row["arm"] for row in rows[spec["usermeta"]["cross"]["data"]]} == set(many.arms)
-    # Of so many lines a description names some and counts the others.
-    assert "and 192 more" in spec["description"]
