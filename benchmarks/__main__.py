@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.tables import markdown
-from reodsl.numbers.shares import in_percent
+from reodsl.diagnostics import in_percent
 from reodsl.price.machine import processor
 
 HERE = Path(__file__).resolve().parent

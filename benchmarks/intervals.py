@@ -27,8 +27,8 @@ from numpy.typing import NDArray
 
 from benchmarks.tables import KEPT as TABLES
 from benchmarks.tables import ROOT, markdown, rewrite
+from reodsl.diagnostics import in_percent
 from reodsl.numbers.intervals import ArmScores, Interval, compare_arms, score_arms
-from reodsl.numbers.shares import in_percent
 
 PAGE = ROOT / "benchmarks" / "INTERVALS.md"
 KEPT = ROOT / "runs" / "intervals.json"

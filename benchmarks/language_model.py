@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from benchmarks.tables import ROOT, difference, markdown, path_of, read_rows, rewrite
-from reodsl.numbers.shares import in_percent
+from reodsl.diagnostics import in_percent
 from reodsl.store.runs import records
 from reodsl.store.store import Store
 

@@ -26,8 +26,8 @@ from benchmarks.miniature import (
     standard_error,
 )
 from benchmarks.tables import ROOT, markdown, rewrite
+from reodsl.diagnostics import in_percent
 from reodsl.numbers.reg import holm, t_quantile
-from reodsl.numbers.shares import in_percent
 
 PAGE = ROOT / "docs" / "EVIDENCE.md"
 LOOKS = (8, 4, 16, 36)

@@ -23,9 +23,9 @@ from statistics import fmean, stdev
 import polars as pl
 
 from benchmarks.tables import ROOT, markdown, number, path_of, read_rows, rewrite
+from reodsl.diagnostics import in_percent
 from reodsl.numbers.intervals import Interval, correct
 from reodsl.numbers.reg import t_probability, t_quantile
-from reodsl.numbers.shares import in_percent
 
 PAGE = ROOT / "docs" / "EVIDENCE.md"
 CONFIDENCE = 0.95

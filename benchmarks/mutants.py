@@ -41,7 +41,7 @@ import pytest
 from hypothesis import Phase, settings
 
 from benchmarks.tables import ROOT, markdown, rewrite
-from reodsl.numbers.shares import in_percent
+from reodsl.diagnostics import in_percent
 
 TRIED, EQUAL = ROOT / "benchmarks" / "mutants.jsonl", ROOT / "benchmarks" / "mutants_equal.json"
 PAGE, REACHED = ROOT / "benchmarks" / "MUTANTS.md", ROOT / "build" / "reached.json"

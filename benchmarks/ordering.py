@@ -21,6 +21,7 @@ from statistics import NormalDist
 import polars as pl
 
 from benchmarks.tables import ROOT, difference, markdown, number, path_of, read_rows, rewrite
+from reodsl.diagnostics import in_percent
 from reodsl.ir import Spec
 from reodsl.ir.study import Study
 from reodsl.ir.training import FromTraining, Ppo
@@ -28,7 +29,6 @@ from reodsl.language import compile_file
 from reodsl.numbers.arm_scores import arm_scores
 from reodsl.numbers.intervals import Interval, compare_arms
 from reodsl.numbers.reg import incomplete_beta, t_quantile
-from reodsl.numbers.shares import in_percent
 from reodsl.store.layout import arm_folder
 
 PAGE = ROOT / "docs" / "EVIDENCE.md"

@@ -29,6 +29,7 @@ from benchmarks import intervals, miniature, tables
 from benchmarks import study as readme
 from benchmarks.intervals import GRID, SAME, Floats, Scenario, weights
 from benchmarks.tables import ROOT, markdown, rewrite
+from reodsl.diagnostics import in_percent
 from reodsl.numbers.crossed import spread_of
 from reodsl.numbers.curves import Curve
 from reodsl.numbers.intervals import (
@@ -41,7 +42,6 @@ from reodsl.numbers.intervals import (
     interval_of,
     score_arms,
 )
-from reodsl.numbers.shares import in_percent
 from reodsl.numbers.verdict import StudyVerdict, judge
 from reodsl.report.export import write_verdict
 from reodsl.report.verdict_words import MOST_NAMED, read_sentences, sentences

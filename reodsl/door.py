@@ -412,6 +412,4 @@ def _spell(value: object) -> str:
     """Return a Python value as the text that the command line would take: `true`, `[1, 2]`."""
     if isinstance(value, bool):
         return "true" if value else "false"
-    if isinstance(value, (list, tuple)):
-        return f"[{', '.join(map(_spell, value))}]"
-    return str(value)
+    return f"[{', '.join(map(_spell, value))}]" if isinstance(value, (list, tuple)) else str(value)

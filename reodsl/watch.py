@@ -12,8 +12,8 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any, Literal
 
+from reodsl.diagnostics import in_percent
 from reodsl.graph.job import Progress
-from reodsl.numbers.shares import in_percent
 from reodsl.numbers.unsettled import COUNTS, Reasons, count_reasons, list_tables
 from reodsl.report.formats import finite
 from reodsl.store.live import Live, read_live, read_steps
@@ -299,9 +299,7 @@ def number(name: str, value: float) -> str:
     """
     if name == "accuracy":
         return f"{in_percent(value, 1)}%"
-    if abs(value) >= 100:
-        return f"{value:,.0f}"
-    return f"{value:.3g}"
+    return f"{value:,.0f}" if abs(value) >= 100 else f"{value:.3g}"
 
 
 def span(seconds: float) -> str:

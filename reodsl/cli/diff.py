@@ -132,9 +132,7 @@ def _find_side(
     if sets or amends:
         raise click.UsageError(f"{text} is a run, and --set and --amend change only specs")
     resolved = path / "spec.reo.json" if path.is_dir() else path
-    if resolved.is_file():
-        return _read_side(text, resolved)
-    return _open_side(text, store_dir)
+    return _read_side(text, resolved) if resolved.is_file() else _open_side(text, store_dir)
 
 
 def _compile_side(

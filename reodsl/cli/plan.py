@@ -14,11 +14,14 @@ from reodsl.cli.output import print_json, show, terminal_columns
 from reodsl.cli.prepare import prepare, wrong_files
 from reodsl.diagnostics import plural
 from reodsl.diagnostics.render import visible
+from reodsl.numbers.verdict import from_json
 from reodsl.plan.places import words
 from reodsl.plan.render import ago, item_json, place, to_json, to_markdown, to_text
 from reodsl.plan.verdict import Item, Plan, Ready, accept, find
-from reodsl.price.show import refusals
+from reodsl.price import Prices
+from reodsl.price.show import more_seeds, refusals
 from reodsl.report.formats import finite
+from reodsl.report.verdict_words import read_verdict, settle
 from reodsl.run import prices_of
 from reodsl.store.live import read_live, read_steps
 from reodsl.store.store import acceptances
@@ -78,13 +81,27 @@ def plan_command(
     elif markdown:
         click.echo(to_markdown(plan, spec, everything, prices=prices))
     else:
-        click.echo(to_text(plan, everything, prices=prices, columns=terminal_columns()))
+        text = to_text(plan, everything, prices=prices, columns=terminal_columns())
+        click.echo("\n".join((text, *_settling(ready, plan, prices))))
     refused = (*file_findings, *refusals(prices, (*plan.now, *plan.later), ready.spec))
     if refused:
         show(refused, ready.spec.sources)
         raise SystemExit(1)
     if plan.work:
         raise SystemExit(2)
+
+
+def _settling(ready: Ready, plan: Plan, prices: Prices) -> tuple[str, ...]:
+    """Return what would settle which of the two best arms is ahead, by the report in the store; empty without a report."""
+    key = next(
+        (item.key for item in plan.items if (item.task.kind, item.verdict) == ("report", "reuse")), None
+    )
+    data = None if key is None else read_verdict(ready.store.path(key))
+    return (
+        ()
+        if data is None
+        else settle(ready.spec, from_json(data), lambda count: more_seeds(ready.graph, prices, count))
+    )
 
 
 @click.command(

@@ -318,9 +318,9 @@ def _print_outcome(
     click.echo(f"Rehearsed {ready.spec.study.name}: {num_done} of {num_tasks} tasks done in {seconds:.0f} s.")
     for phase in phases:
         state = {True: "reached", False: "not reached", None: "left out"}[phase.reached]
-        first, *others = phase.words
+        first, *lines = phase.words
         click.echo(f"{phase.name}: {state}: {first}")
-        for line in others:
+        for line in lines:
             click.echo(f"  {line}")
     click.echo("Not covered by the rehearsal:")
     for limit in unshown:

@@ -231,6 +231,27 @@ def plural(count: int, noun: str) -> str:
     return f"{count:,} {noun}{'' if count == 1 else 's'}"
 
 
+ROUNDING = 1e-9
+"""The distance within which a share counts as exactly 0 or 1, since sums are rounded."""
+
+
+def in_percent(share: float, digits: int = 0) -> str:
+    """Return a share in percent without a percent sign, never rounded to `0` or `100`: .996 is `99`.
+
+    Args:
+        share: 0 to 1.
+        digits: Digits after the point.
+
+    Returns:
+        The text; `0` or `100` only for a share of exactly 0 or 1.
+    """
+    least = 10.0**-digits
+    value = 100 * share
+    if ROUNDING < share < 1 - ROUNDING:
+        value = min(max(value, least), 100 - least)
+    return f"{value:.{digits}f}"
+
+
 def fold(line: str, columns: int) -> list[str]:
     """Return a line as lines of at most `columns` columns, without breaking words.
 

@@ -20,12 +20,11 @@ from typing import Any
 
 import polars as pl
 
-from reodsl.diagnostics import Diagnostic, listed, note, warning
+from reodsl.diagnostics import Diagnostic, in_percent, listed, note, warning
 from reodsl.diagnostics.model import shorten_text
 from reodsl.graph.task import Graph, Task
 from reodsl.ir.chat import find_turn, question_key
 from reodsl.ir.data import Grading, normal_question
-from reodsl.numbers.shares import in_percent
 from reodsl.numbers.unsettled import (
     count_kinds,
     count_reasons,

@@ -257,8 +257,7 @@ def engine_of(task: Task) -> str:
 
 def is_served(payload: Mapping[str, Any]) -> bool:
     """Return whether the model in a task's payload is served: it is behind an address."""
-    source = payload.get("model", {}).get("source", {})
-    return bool(source.get("kind") == "served")
+    return bool(payload.get("model", {}).get("source", {}).get("kind") == "served")
 
 
 def _without_questions(data: Data) -> Data:

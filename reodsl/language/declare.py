@@ -106,9 +106,7 @@ def evaluate_declaration(ctx: Context, module: ParsedFile, item: tree.ModuleItem
         return declare_reward(ctx, module, item)
     if kind == "budgets":
         return _evaluate_budgets(ctx, item, scope, owner)
-    if kind == "study":
-        return evaluate_study(ctx, module, item)
-    return evaluate_record(ctx, item, scope, owner)
+    return evaluate_study(ctx, module, item) if kind == "study" else evaluate_record(ctx, item, scope, owner)
 
 
 def _evaluate_budgets(ctx: Context, item: tree.Decl, scope: Scope, owner: tuple[str, str]) -> Value:

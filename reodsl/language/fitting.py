@@ -399,18 +399,7 @@ def _coerce_bounds(value: Value, type_: Range) -> Value | TypeMismatch:
 
 def make_default(field: Setting, node: tree.Call | tree.Ident) -> Value:
     """Return the default of a setting as a value with the span of `node`."""
-    return make_value(field.default, field, node)
-
-
-def make_value(data: Any, field: Setting, node: tree.Call | tree.Ident) -> Value:
-    """Return plain data as a value of a setting's type, with the span of `node`.
-
-    Args:
-        data: A number, text, bool or tuple.
-        field: The setting.
-        node: The syntax node whose span the value gets.
-    """
-    return _make_typed(data, field.type, node.span)
+    return _make_typed(field.default, field.type, node.span)
 
 
 def _make_typed(data: Any, type_: Type, span: Span) -> Value:

@@ -198,7 +198,10 @@ class Modules:
         for clause in loaded.module.imports:
             self.work_limit.charge(clause.module_span, IMPORT_STEPS * (1 + len(clause.names)))
             target = self._load_target(loaded, clause)
-            is_sound = target is not None and not self._has_errors(target)
+            is_sound = target is not None and not any(
+                finding.severity == "error" and finding.labels and finding.labels[0].span.path == target.path
+                for finding in self.diagnostics
+            )
             for imported in clause.names:
                 local_name = imported.alias or imported.name
                 if self._is_first(local_name, first_spans):
@@ -223,13 +226,6 @@ class Modules:
         self.duplicates.add((name.span.path, name.name))
         self._report(describe_duplicate(name.name, name.span, first, "give one of them another name"))
         return False
-
-    def _has_errors(self, target: ParsedFile) -> bool:
-        """Return whether a file has errors."""
-        return any(
-            finding.severity == "error" and finding.labels and finding.labels[0].span.path == target.path
-            for finding in self.diagnostics
-        )
 
     def _check_provided(self, target: ParsedFile, imported: tree.ImportName, clause: tree.Import) -> None:
         """Report E0204 for an imported name that the imported file does not declare.

@@ -74,8 +74,7 @@ def load(
     except (OSError, RuntimeError, ValueError):
         root = file.parent
     modules = Modules(root, drafts, work_limit=WorkLimit(most))
-    main = modules.main(file)
-    return evaluate(modules, main, sets, amends)
+    return evaluate(modules, modules.main(file), sets, amends)
 
 
 def evaluate(

@@ -47,18 +47,22 @@ __all__ = ["ArmScores", "Comparisons", "Interval", "Scores", "compare_arms", "sc
 
 @dataclass(frozen=True, slots=True)
 class Interval:
-    """A value, and the ends `low` and `high` of its interval; None if the data do not give an interval.
-
-    A difference has the two-sided p-value `p` against a true difference of 0. `p_holm` is `p` corrected for all
-    comparisons of the study, and `significant` says whether `p_holm` is small enough for a star.
-    """
+    """A value with its interval; a difference also has its p-value and its spread."""
 
     value: float
+    """The estimate."""
     low: float | None = None
+    """The lower end; None if the data do not give an interval."""
     high: float | None = None
+    """The upper end; None if the data do not give an interval."""
     p: float | None = None
+    """The two-sided p-value of a difference against a true difference of 0."""
     p_holm: float | None = None
+    """`p` corrected for all comparisons of the study."""
     significant: bool = False
+    """True if `p_holm` is small enough for a star."""
+    spreads: tuple[Spread, ...] = ()
+    """A difference's spread, and the same moderated by the study's typical variance; empty if the data give none."""
 
     @property
     def excludes_zero(self) -> bool:
@@ -274,7 +278,12 @@ def score_arms(
         else add_gap(
             scores(name, title, where, model, base, confidence, typical[title]),
             gaps[name, title],
-            plain_of(model, edges, where),
+            mean(
+                [
+                    (mean(edges[b].plain) if edges[b].plain else edges[b].area) - float(model.area[b].mean())
+                    for b in where
+                ]
+            ),
             gaps[relative_to, title] if relative_to is not None else None,
         )
         for name, model in models.items()
@@ -338,10 +347,9 @@ def compare_arms(
         if frozenset((better, worse)) in paired:
             # REG falls as the area under a curve grows.
             both = models[worse], models[better], "area", sizes
-            reg[better, worse] = difference(*both, confidence, typical)
-            tested = difference(*both, 1 - 2 * EQUIVALENCE_ERROR / pairs, typical)
-            if tested.low is not None and tested.high is not None:
-                margins[better, worse] = max(-tested.low, tested.high)
+            reg[better, worse] = result = difference(*both, confidence, typical)
+            for spread in result.spreads[:1]:
+                margins[better, worse] = abs(result.value) + spread.half_width(1 - EQUIVALENCE_ERROR / pairs)
     accuracy = {
         name: difference(models[name], models[other], "accuracy", sizes, confidence, typical)
         for name, other in against.items()
@@ -442,8 +450,8 @@ def difference(
     if spread is None:
         return bare
     like = typical.get((measure, first.replicated and second.replicated))
-    moderated = spread.moderated(like if first.replicated or second.replicated else None)
-    return replace(bare, p=max(s.p_value(bare.value) for s in (spread, moderated)))
+    spreads = spread, spread.moderated(like if first.replicated or second.replicated else None)
+    return replace(bare, p=max(s.p_value(bare.value) for s in spreads), spreads=spreads)
 
 
 def add_stars(rows: Sequence[Scores], comparisons: Comparisons) -> list[Scores]:
@@ -748,26 +756,6 @@ def one_sided(gap: float, error: float, confidence: float) -> float:
         else:
             high = middle
     return normal.cdf((low + high) / 2)
-
-
-def plain_of(model: ArmCells, edges: Mapping[str, Edge], places: Sequence[str]) -> float:
-    """Return REG as the paper defines it, against each seed's best measured scores.
-
-    It is a mean over seeds and benchmarks. A frontier that is given as curves has no measured scores, so REG is against
-    these curves.
-
-    Args:
-        model: The model's cells.
-        edges: The frontier on each benchmark.
-        places: Benchmarks, over which REG is averaged.
-
-    Returns:
-        Tokens.
-    """
-    return mean([
-        (mean(edges[b].plain) if edges[b].plain else edges[b].area) - float(model.area[b].mean())
-        for b in places
-    ])  # fmt: skip
 
 
 def score_seed(

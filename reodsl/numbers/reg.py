@@ -71,9 +71,7 @@ def t_probability(t: float, df: float) -> float:
     Returns:
         A probability, 0.5 to 1.
     """
-    if df > NORMAL_DF:
-        return NormalDist().cdf(t)
-    return 1 - incomplete_beta(df / (df + t * t), df / 2, 0.5) / 2
+    return NormalDist().cdf(t) if df > NORMAL_DF else 1 - incomplete_beta(df / (df + t * t), df / 2, 0.5) / 2
 
 
 def incomplete_beta(x: float, a: float, b: float) -> float:

@@ -7,11 +7,10 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from reodsl.diagnostics import first_line, problem
+from reodsl.diagnostics import first_line, in_percent, problem
 from reodsl.numbers.arm_scores import ArmScores, scores_of
 from reodsl.numbers.curves import Curve, Curves, common_kind
 from reodsl.numbers.intervals import Interval, Scores, score_arms
-from reodsl.numbers.shares import in_percent
 
 if TYPE_CHECKING:
     import polars as pl

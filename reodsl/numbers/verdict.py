@@ -8,7 +8,8 @@ from itertools import combinations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from reodsl.numbers.intervals import Comparisons, column_weights
+from reodsl.numbers.extension import Extension, extend
+from reodsl.numbers.intervals import EQUIVALENCE_ERROR, Comparisons, column_weights
 from reodsl.numbers.reg import integration_grid
 
 if TYPE_CHECKING:
@@ -102,6 +103,10 @@ class StudyVerdict:
     """Questions of the study, over all benchmarks."""
     confidence: float
     """The confidence of intervals, such as 0.95."""
+    extension: Extension | None = None
+    """The sizes that settle the difference of the two best leaders; None if one arm leads, if the two are equivalent within
+    `margin`, or if an earlier version computed the verdict.
+    """
 
     @property
     def trained_once(self) -> bool:
@@ -146,7 +151,7 @@ def judge(
     pairs = tuple(pair for pair in compared if pair.one in arms and pair.two in arms)
     beaten = {pair.two for pair in compared if pair.significant}
     leaders = tuple(arm for arm in arms if arm not in beaten)
-    return StudyVerdict(
+    verdict = StudyVerdict(
         arms,
         leaders,
         tuple(pair for pair in pairs if pair.one in leaders and pair.two in leaders),
@@ -162,6 +167,33 @@ def judge(
         comparisons.seeds,
         comparisons.questions,
         comparisons.confidence,
+    )
+    return replace(verdict, extension=extension_of(verdict, comparisons))
+
+
+def extension_of(verdict: StudyVerdict, comparisons: Comparisons) -> Extension | None:
+    """Return the sizes that settle the difference of the two best leaders, or None as `StudyVerdict.extension` is.
+
+    The tests have the levels of Holm's next step after the study's significant differences, and of its tests of
+    equivalence.
+
+    Args:
+        verdict: The verdict.
+        comparisons: The comparisons it was made from.
+    """
+    pair = next(iter(verdict.tied), None)
+    if pair is None or pair in verdict.same or not comparisons.reg[pair.one, pair.two].spreads:
+        return None
+    tested = [*comparisons.reg.values(), *comparisons.accuracy.values()]
+    stars = sum(result.significant for result in tested) - pair.significant
+    return extend(
+        abs(pair.value),
+        comparisons.reg[pair.one, pair.two].spreads[1],
+        seeds=comparisons.seeds,
+        questions=comparisons.questions,
+        level=(1 - comparisons.confidence) / (comparisons.count - stars),
+        same_level=EQUIVALENCE_ERROR / (comparisons.count - len(comparisons.accuracy)),
+        margin=verdict.margin,
     )
 
 
@@ -250,6 +282,7 @@ def from_json(data: Any, new_names: Mapping[str, str] | None = None) -> StudyVer
                 **{key: pairs(data[key]) for key in ("tied", "pairs", "against_baseline")},
                 **{key: tuple(arm(name) for name in data[key]) for key in ("arms", "leaders")},
                 "baseline": None if data["baseline"] is None else arm(data["baseline"]),
+                "extension": Extension(**data["extension"]) if data.get("extension") else None,
             }
         )
     except (KeyError, TypeError, AttributeError) as failure:

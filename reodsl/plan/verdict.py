@@ -272,9 +272,7 @@ def _write_reason(task: Task, changes: tuple[Difference, ...]) -> str:
 
 def _list_few(names: tuple[str, ...]) -> str:
     """Return one or two names joined by `and`; for more names the first and the number of others."""
-    if len(names) <= 2:
-        return " and ".join(names)
-    return f"{names[0]} and {len(names) - 1} others"
+    return " and ".join(names) if len(names) <= 2 else f"{names[0]} and {len(names) - 1} others"
 
 
 _SHOWN = 12

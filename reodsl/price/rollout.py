@@ -75,9 +75,7 @@ class LengthDistribution:
 
     def _quantile(self, share: float) -> float:
         """Return the length that a given share of responses does not exceed."""
-        if math.isinf(self.scale):
-            return self.longest
-        return min(self.longest, -self.scale * math.log1p(-share))
+        return self.longest if math.isinf(self.scale) else min(self.longest, -self.scale * math.log1p(-share))
 
     def moment(self, power: int) -> float:
         """Return the mean of the length raised to a power.

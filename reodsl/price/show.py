@@ -7,9 +7,11 @@ from collections.abc import Iterable, Sequence
 from humanize import naturalsize
 
 from reodsl.diagnostics import Diagnostic, error, listed, plural
+from reodsl.graph.task import Graph
 from reodsl.ir import Origin, Spec
 from reodsl.ir.base import values_of
 from reodsl.ir.training import Experiment, Stage
+from reodsl.price.history import COMPUTES
 from reodsl.price.prices import ElapsedTime
 from reodsl.price.value import TERMS, Price, Prices, add_prices
 
@@ -70,9 +72,20 @@ def format_paid(prices: Prices, hours: float) -> str:
         prices: prices with their unit.
         hours: device hours.
     """
-    if prices.unit == "seconds":
-        return duration(hours * 3600)
-    return f"{count(hours)} gpu_hours"
+    return duration(hours * 3600) if prices.unit == "seconds" else f"{count(hours)} gpu_hours"
+
+
+def more_seeds(graph: Graph, prices: Prices, count: int) -> str:
+    """Return what further seeds of a study cost, by its seeds so far: `, 4.2K gpu_hours`; empty if a task has no price.
+
+    Args:
+        graph: tasks of the study.
+        prices: prices of these tasks.
+        count: number of further seeds.
+    """
+    seeds = {task.id: task.seed for task in graph.tasks if task.seed is not None and task.kind in COMPUTES}
+    hours = count * prices.hours(seeds) / max(len({*seeds.values()}), 1)
+    return f", {format_paid(prices, hours)}" if hours and not prices.unpriced(seeds) else ""
 
 
 def short(prices: Prices, names: Sequence[str]) -> str:

@@ -107,9 +107,7 @@ class Price:
         Returns:
             Hours by term; empty for a task without steps.
         """
-        if not self.steps:
-            return {}
-        return {term: self.hours_of(term) / self.steps for term in TERMS[1:]}
+        return {} if not self.steps else {term: self.hours_of(term) / self.steps for term in TERMS[1:]}
 
     @property
     def hours_a_step(self) -> float:

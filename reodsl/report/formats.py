@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from reodsl.numbers.shares import in_percent
+from reodsl.diagnostics import in_percent
 
 MINUS = "−"
 NONE = "–"
@@ -71,9 +71,7 @@ def interval(low: float | None, high: float | None, digits: int = 1) -> str:
         high: upper bound.
         digits: digits after the point.
     """
-    if low is None or high is None:
-        return ""
-    return f"[{number(low, digits)}, {number(high, digits)}]"
+    return "" if low is None or high is None else f"[{number(low, digits)}, {number(high, digits)}]"
 
 
 def difference(row: Mapping[str, Any], name: str = "difference", digits: int = 1) -> str:
@@ -120,6 +118,4 @@ def finite(value: Any) -> Any:
         return value if math.isfinite(value) else None
     if isinstance(value, dict):
         return {str(key): finite(item) for key, item in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [finite(item) for item in value]
-    return value
+    return [finite(item) for item in value] if isinstance(value, (list, tuple)) else value

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import polars as pl
 
-from reodsl.numbers.shares import in_percent
+from reodsl.diagnostics import in_percent
 from reodsl.report import vega
 from reodsl.report.material import Material, reading
 from reodsl.report.vega import Cross, Json, Rows, channel, layer

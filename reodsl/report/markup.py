@@ -64,9 +64,7 @@ def tag(name: str, /, *children: Child, **attributes: str | int | float | bool |
         label = key.rstrip("_").replace("_", "-")
         parts.append(label if value is True else f'{label}="{escape(str(value))}"')
     opened = f"<{' '.join(parts)}>"
-    if name in _VOID:
-        return Markup(opened)
-    return Markup(f"{opened}{render(children)}</{name}>")
+    return Markup(opened) if name in _VOID else Markup(f"{opened}{render(children)}</{name}>")
 
 
 def samples(colours: Mapping[str, str]) -> dict[str, Markup]:

@@ -25,9 +25,7 @@ def intervals(study: Study, seeds: int) -> str:
         level += f"{plural(seeds, 'seed')} and questions."
     else:
         level += "questions. With one seed they do not cover differences between training runs."
-    if score.relative_to is None:
-        return level
-    return f"{level} {star(score)}"
+    return level if score.relative_to is None else f"{level} {star(score)}"
 
 
 def star(score: Score) -> str:

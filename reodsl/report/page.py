@@ -229,7 +229,7 @@ def _header(material: Material, table: pl.DataFrame, first: Child) -> Markup:
         "header",
         tag("p", "Reasoning efficiency report", class_="eyebrow"),
         tag("h1", study.name),
-        verdict(material.verdict),
+        verdict(material.verdict, verdict_words.settle(material.spec, material.verdict)),
         tag(
             "div",
             tag("p", study.doc, class_="lede") if study.doc else None,
@@ -241,12 +241,21 @@ def _header(material: Material, table: pl.DataFrame, first: Child) -> Markup:
     )
 
 
-def verdict(study_verdict: StudyVerdict | None) -> Markup | None:
-    """Return the sentences of a verdict for the head of a page, the first as a headline; None without a verdict."""
+def verdict(study_verdict: StudyVerdict | None, settling: Sequence[str] = ()) -> Markup | None:
+    """Return the sentences of a verdict for the head of a page, the first as a headline; None without a verdict.
+
+    Args:
+        study_verdict: the verdict.
+        settling: a sentence on what would settle the difference of the two best arms, and a command, if there are any.
+    """
     lines = verdict_words.sentences(study_verdict)
     if not lines:
         return None
-    return tag("div", tag("p", lines[0], class_="headline"), tag("p", " ".join(lines[1:])), class_="verdict")
+    advice = (
+        tag("p", settling[0], [(" ", tag("code", command)) for command in settling[1:]]) if settling else None
+    )
+    words = tag("p", lines[0], class_="headline"), tag("p", " ".join(lines[1:])), advice
+    return tag("div", words, class_="verdict")
 
 
 def _note_unfinished(material: Material) -> Markup | None:

@@ -17,7 +17,7 @@ from reodsl.report import formats
 from reodsl.report.markup import Markup, data_table, tag
 from reodsl.report.material import Material
 
-PACKAGES = (
+PACKAGES = [
     "reodsl",
     "torch",
     "transformers",
@@ -27,7 +27,7 @@ PACKAGES = (
     "numpy",
     "altair",
     "vl-convert-python",
-)
+]
 
 
 def versions() -> dict[str, str]:
@@ -47,6 +47,15 @@ def versions() -> dict[str, str]:
 def rerun(spec: Spec) -> str:
     """Return the command that computes the results of a spec again, with every change from the command line."""
     return _command("run", spec)
+
+
+def rerun_with(spec: Spec, seeds: int) -> str:
+    """Return the command that runs a spec with a number of seeds in all, the first of which are its own."""
+    own = spec.study.seeds
+    listed = [*own, *range(max(own) + 1, max(own) + 1 + seeds - len(own))]
+    kept = tuple(change for change in spec.changes if change.target.rpartition(".")[2] != "replicate")
+    without = spec.model_copy(update={"changes": kept})
+    return _command("run", without, "--amend", f"replicate={listed}".replace(" ", ""))
 
 
 def section(material: Material, installed: Mapping[str, str]) -> list[Markup]:

@@ -20,6 +20,7 @@ from reodsl.report.figures import Gallery
 from reodsl.report.material import Material, read
 from reodsl.report.notes import misfits
 from reodsl.report.page import page
+from reodsl.report.verdict_words import settle
 from reodsl.store.layout import put_report
 from reodsl.store.live import STEPS, read_steps
 from reodsl.store.runs import RunRecord, alive, begun, events, require_spec
@@ -46,7 +47,8 @@ def write_report(material: Material, out: Path, pictures: bool = False) -> None:
     """
     gallery = Gallery(pictured=True)
     export.write_spec(out / "spec.reo.json", material)
-    export.write_verdict(out / VERDICT, material.verdict, notes.nearly(material.study))
+    more = settle(material.spec, material.verdict)
+    export.write_verdict(out / VERDICT, material.verdict, notes.nearly(material.study), more)
     (out / "report.html").write_text(page(material, gallery, provenance.versions()), encoding="utf-8")
     export.write_tables(out / "tables", export.report_tables(material))
     card.write_cards(out / "cards", material)

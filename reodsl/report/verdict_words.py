@@ -4,19 +4,24 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-from reodsl.diagnostics import plural
+from reodsl.diagnostics import in_percent, plural
+from reodsl.ir import Spec
+from reodsl.numbers.extension import CHANCE
 from reodsl.numbers.verdict import VERDICT, PairDifference, StudyVerdict, to_json
-from reodsl.report import formats
+from reodsl.report import formats, provenance
 from reodsl.store.files import LARGEST_RECORD, read_plain
 
 MOST_NAMED = 4
 COUNTS = ("none", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine")
 ALIKE_SHARE = 0.5
 """The least share of equal responses at which the verdict says that two leading arms wrote the same texts."""
+
+SEEDS_FOR_SPREAD = 3
+"""Seeds of a study that is to show how trainings differ, if it had one."""
 
 
 def sentences(verdict: StudyVerdict | None) -> tuple[str, ...]:
@@ -29,9 +34,52 @@ def sentences(verdict: StudyVerdict | None) -> tuple[str, ...]:
     return (_lead(verdict), *_largest(verdict), *_equivalent(verdict), *_overlap(verdict), _evidence(verdict))
 
 
-def outcome(verdict: StudyVerdict | None) -> dict[str, Any] | None:
-    """Return a verdict with its sentences as JSON data; None without a verdict."""
-    return None if verdict is None else {"sentences": list(sentences(verdict)), **to_json(verdict)}
+def settle(
+    spec: Spec, verdict: StudyVerdict | None, cost: Callable[[int], str] = lambda more: ""
+) -> tuple[str, ...]:
+    """Return a sentence on what would settle the difference of the two best leaders, and a command that does it.
+
+    The sentence has the numbers of seeds that would make the difference significant or show that the arms are the same,
+    or else the number of questions. The command runs the smaller of these numbers of seeds. Nothing is returned if nothing
+    is to be settled, and no command if no number of seeds is enough.
+
+    Args:
+        spec: the spec.
+        verdict: its verdict.
+        cost: function that returns what a number of further seeds costs.
+    """
+    found = None if verdict is None else verdict.extension
+    if verdict is None or found is None:
+        return ()
+
+    def enough(seeds: int) -> str:
+        """Return a number of seeds with what the missing seeds cost: `9 seeds (6 more, 40m)`."""
+        return f"{seeds} seeds ({seeds - verdict.seeds} more{cost(seeds - verdict.seeds)})"
+
+    pair = verdict.tied[0]
+    lines = [f"If {pair.one} and {pair.two} truly differ by {formats.number(abs(pair.value))} tokens, "]
+    ways = [f"{enough(found.seeds)} make it significant"] if found.seeds is not None else []
+    if found.same_seeds is not None:
+        ways.append(
+            f"{enough(found.same_seeds)} show that they are the same within {formats.number(verdict.margin)} tokens"
+        )
+    if found.questions is not None and found.seeds is None:
+        ways.append(f"{found.questions:,} questions instead of {verdict.questions:,} make it significant")
+    least = min(filter(None, (found.seeds, found.same_seeds)), default=None)
+    lines[0] += (
+        f"{', and '.join(ways)} in {in_percent(CHANCE)}% of studies."
+        if ways
+        else "no study of a feasible size makes it significant."
+    )
+    if verdict.trained_once and any(arm.stages for arm in spec.study.arms):
+        least = SEEDS_FOR_SPREAD
+        lines[0] += f" Measuring how much trainings differ takes {enough(least)}."
+    return (*lines, provenance.rerun_with(spec, least)) if least is not None else tuple(lines)
+
+
+def outcome(verdict: StudyVerdict | None, more: Sequence[str] = ()) -> dict[str, Any] | None:
+    """Return a verdict with its sentences as JSON data, and further lines below these; None without a verdict."""
+    return None if verdict is None else {"sentences": [*sentences(verdict), *more], **to_json(verdict)}
 
 
 def read_verdict(folder: Path) -> Any:
@@ -66,9 +114,7 @@ def _lead(verdict: StudyVerdict) -> str:
             return f"{base}, the baseline, leads{f': {higher}' if all_significant else ''}."
         return f"No arm has a significantly lower REG than {base}, the baseline; {_ranking(verdict)}."
     if base is None:
-        if len(leaders) > 1:
-            return _sentence(_ranking(verdict, named=True))
-        return f"{leaders[0]} leads."
+        return _sentence(_ranking(verdict, named=True)) if len(leaders) > 1 else f"{leaders[0]} leads."
     significant_leaders = [arm for arm in leaders if arm in lower_arms]
     if len(leaders) == 1 and significant_leaders:
         return f"{leaders[0]} leads: its REG is lower than {base}'s by {_gain(by_arm[leaders[0]], verdict)}."

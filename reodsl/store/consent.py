@@ -144,9 +144,7 @@ def read_code(name: str, folder: Path) -> FunctionCode:
     file, _, _ = name.rpartition(":")
     if not OWN_CODE.holds(name):
         raise _refuse_code(name, "its name has not the form FILE.py:FUNCTION", f"write {OWN_CODE.words}")
-    if file.endswith(".py"):
-        return _read_file_code(name, folder, file)
-    return _read_package_code(name, file)
+    return _read_file_code(name, folder, file) if file.endswith(".py") else _read_package_code(name, file)
 
 
 def _read_file_code(name: str, folder: Path, file: str) -> FunctionCode:

@@ -474,9 +474,7 @@ def storage_problem(error: BaseException, path: Path) -> Problem | None:
             where=str(path),
             help="free some space (`reodsl gc` lists results that no run needs), or name another store: --store DIR",
         )
-    if isinstance(error, OSError) and number in _DENIED:
-        return _explain_denial(error, path)
-    return None
+    return _explain_denial(error, path) if isinstance(error, OSError) and number in _DENIED else None
 
 
 def _explain_denial(error: OSError, path: Path) -> Problem:

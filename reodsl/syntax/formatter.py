@@ -160,9 +160,7 @@ def atom_text(expr: tree.Expr) -> str:
 
 def long_text(value: str) -> str:
     """Return a string literal in triple quotes, or in double quotes if triple quotes cannot hold the value."""
-    if '"""' in value or value.endswith('"') or "\r" in value:
-        return quote(value)
-    return f'"""{value}"""'
+    return quote(value) if '"""' in value or value.endswith('"') or "\r" in value else f'"""{value}"""'
 
 
 def doc_text(doc: str, indent: int) -> str:

@@ -827,9 +827,7 @@ def describe(token: Token) -> str:
         return "a text"
     if token.type == "NAME":
         return f"the name `{clip_text(token.text)}`"
-    if token.type in KEYWORDS:
-        return f"the keyword `{token.text}`"
-    return f"`{token.text}`"
+    return f"the keyword `{token.text}`" if token.type in KEYWORDS else f"`{token.text}`"
 
 
 def quote_token(token: Token) -> str:

@@ -277,9 +277,7 @@ def read_source(source: DataSource, folder: Path, resources: Resources = LOCAL_R
         return generate_questions(source.task, source.count, source.seed, split=source.split)
     if isinstance(source, File):
         return read_questions(folder / source.path, source.columns)
-    if isinstance(source, HubData):
-        return read_hub(source, folder)
-    return read_package(source)
+    return read_hub(source, folder) if isinstance(source, HubData) else read_package(source)
 
 
 def source_problems(data: Data, folder: Path) -> list[Diagnostic]:

@@ -106,9 +106,7 @@ def perform_order(order: Order, progress: Callable[[Progress], None] = lambda _:
             if store.get(order.key) is not None:
                 return Outcome("done")
             damaged = tuple(key for key in dict.fromkeys(order.inputs.values()) if store.damage(key))
-            if damaged:
-                return Outcome("damaged", damaged=damaged)
-            return _perform_locked(order, store, progress)
+            return Outcome("damaged", damaged=damaged) if damaged else _perform_locked(order, store, progress)
     except Problem as caught:
         return Outcome("failed", diagnostics=caught.diagnostics)
 

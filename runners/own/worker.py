@@ -79,15 +79,6 @@ def packages_of(source: str) -> list[str]:
     return packages
 
 
-def packages_before(request: dict[str, Any]) -> list[str]:
-    """Return the names of the modules to import before the process forks: the function's module, or its file's imports.
-
-    Args:
-        request: First line of input, which names the function.
-    """
-    return [request["module"]] if request["module"] else packages_of(request["source"])
-
-
 def load_function(request: dict[str, Any]) -> Callable[..., Any]:
     """Run the user's file, or import the module of a package, and return the user's function.
 
@@ -402,7 +393,7 @@ def main() -> None:
         sandbox.enter()
         # An import that fails is reported with its line when the file runs.
         with suppress(SyntaxError, ValueError, RecursionError, MemoryError):
-            for name in packages_before(request):
+            for name in [request["module"]] if request["module"] else packages_of(request["source"]):
                 try:
                     importlib.import_module(name)
                 except (Exception, SystemExit) as failure:

@@ -109,9 +109,7 @@ def deviation(values: Sequence[float]) -> float:
     """Return the population standard deviation; 0 if the values are equal except for rounding (`ROUNDING`)."""
     centre = mean(values)
     gaps, bound = [v - centre for v in values], ROUNDING * max(map(abs, values))
-    if all(abs(gap) <= bound for gap in gaps):
-        return 0.0
-    return root(mean([gap * gap for gap in gaps]))
+    return 0.0 if all(abs(gap) <= bound for gap in gaps) else root(mean([gap * gap for gap in gaps]))
 
 
 def median(values: Sequence[float]) -> float:

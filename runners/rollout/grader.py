@@ -406,6 +406,4 @@ def sampling_of(rule: training.Sampling, stop: tuple[int, ...], logprobs: bool) 
 
 def forced_length(forcing: Forcing | None, tokenizer: Any) -> int:
     """Return the largest number of tokens that forcing an answer adds to a sequence: forcing text and answer."""
-    if forcing is None:
-        return 0
-    return len(continuation_tokens(tokenizer, forcing.text)) + forcing.answer_tokens
+    return 0 if forcing is None else len(continuation_tokens(tokenizer, forcing.text)) + forcing.answer_tokens

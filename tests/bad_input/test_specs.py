@@ -107,12 +107,7 @@ IMPORTS: dict[str, tuple[dict[str, str], str, str, tuple[str, ...]]] = {
         ("a.reo → b.reo → a.reo",),
     ),
     "itself": ({"a.reo": "from .a import x\n"}, "E0206", "a.reo:1:6", ("a.reo → a.reo",)),
-    "above the folder": (
-        {"a.reo": "from ..secret import x\n"},
-        "E0207",
-        "a.reo:1:6",
-        ("below its folder",),
-    ),
+    "above the folder": ({"a.reo": "from ..secret import x\n"}, "E0207", "a.reo:1:6", ("below its folder",)),
     "the system": ({"a.reo": "from ....etc import x\n"}, "E0207", "a.reo:1:6", ("below its folder",)),
     "far above the root": ({"a.reo": f"from {'.' * 90}etc.passwd import x\n"}, "E0207", "a.reo:1:6", ()),
     "a link out": ({"a.reo": "from .link import x\n"}, "E0207", "a.reo:1:6", ("below its folder",)),

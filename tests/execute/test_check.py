@@ -400,18 +400,28 @@ def test_what_torch_was_built_for_is_read_and_not_imported(
     assert checking.built_for_cuda()
 
 
+@pytest.mark.parametrize(
+    ("verifier", "unconfined"),
+    [
+        ('"package"', []),
+        ('{"kind": "tests"}', ["E0742"]),
+        ('{"kind": "python", "function": "checks.py:check"}', []),
+    ],
+)
 def test_scorers_that_evaluate_are_refused_where_nothing_confines_them(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    verifier: str, unconfined: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """Programs are refused whatever is said."""
+    (tmp_path / "checks.py").write_text("def check(answer):\n    return True\n")
     spec = make.four()
-    tasks = lower(spec).tasks
-    evaluate = next(task for task in tasks if task.kind == "evaluate")
-    text = re.sub(r'"verifier": "\w+"', '"verifier": "package"', json.dumps(evaluate.payload))
+    evaluate = next(task for task in lower(spec).tasks if task.kind == "evaluate")
+    text = re.sub(r'"verifier": "\w+"', f'"verifier": {verifier}', json.dumps(evaluate.payload))
     scored = (replace(evaluate, work=json.loads(text)),)
+    monkeypatch.setattr(checking, "lacking_means", lambda: None)
     assert found(spec, tmp_path, tasks=scored) == []
     monkeypatch.setattr(checking, "lacking_means", lambda: "the kernel (4.4) has no Landlock")
     assert found(spec, tmp_path, tasks=scored) == ["E0742"]
-    assert found(spec, tmp_path, Machine(local=True, without_sandbox=True), scored) == []
+    assert found(spec, tmp_path, Machine(local=True, without_sandbox=True), scored) == unconfined
     assert found(spec, tmp_path, tasks=(evaluate,)) == []
 
 
@@ -430,36 +440,6 @@ def test_a_teacher_with_other_tokens_is_told_before_anything_starts(tmp_path: Pa
     assert "E0514" not in found(spec, tmp_path)
     (tmp_path / "theirs" / "tokenizer.json").write_text(json.dumps({"model": {"vocab": {"a": 1, "b": 0}}}))
     assert "E0514" in found(spec, tmp_path)
-
-
-def test_programs_are_refused_where_nothing_confines_them_whatever_is_said(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    spec = make.four()
-    evaluate = next(task for task in lower(spec).tasks if task.kind == "evaluate")
-    text = re.sub(r'"verifier": "\w+"', '"verifier": {"kind": "tests"}', json.dumps(evaluate.payload))
-    programs = (replace(evaluate, work=json.loads(text)),)
-    monkeypatch.setattr(checking, "lacking_means", lambda: None)
-    assert found(spec, tmp_path, tasks=programs) == []
-    monkeypatch.setattr(checking, "lacking_means", lambda: "the kernel (4.4) has no Landlock")
-    assert found(spec, tmp_path, tasks=programs) == ["E0742"]
-    assert found(spec, tmp_path, Machine(local=True, without_sandbox=True), programs) == ["E0742"]
-
-
-def test_the_users_code_is_refused_where_nothing_confines_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    (tmp_path / "checks.py").write_text("def check(answer):\n    return True\n")
-    spec = make.four()
-    evaluate = next(task for task in lower(spec).tasks if task.kind == "evaluate")
-    chosen = '"verifier": {"kind": "python", "function": "checks.py:check"}'
-    text = re.sub(r'"verifier": "\w+"', chosen, json.dumps(evaluate.payload))
-    mine = (replace(evaluate, work=json.loads(text)),)
-    monkeypatch.setattr(checking, "lacking_means", lambda: None)
-    assert found(spec, tmp_path, tasks=mine) == []
-    monkeypatch.setattr(checking, "lacking_means", lambda: "the kernel (4.4) has no Landlock")
-    assert found(spec, tmp_path, tasks=mine) == ["E0742"]
-    assert found(spec, tmp_path, Machine(local=True, without_sandbox=True), mine) == []
 
 
 WORDED = """

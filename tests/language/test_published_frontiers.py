@@ -170,11 +170,7 @@ def test_a_frontier_of_several_models_scores_what_was_made_from_any(
         (mine("[0 tokens]", "[0.1, 0.2]"), "E0303", "at least 2"),
         (mine(accuracy='shares("1 2 x", of: 9)'), "E0303", "`x` is not a count of 9"),
         (mine(accuracy='shares("1 12", of: 9)'), "E0303", "`12` is not a count of 9"),
-        (
-            mine().replace("curve aime24", "curve mean"),
-            "E0616",
-            "a mean over unnamed benchmarks",
-        ),
+        (mine().replace("curve aime24", "curve mean"), "E0616", "a mean over unnamed benchmarks"),
         (mine().replace("to: 16K tokens)\n}", "to: 32K tokens)\n}"), "E0607", "ends at 16384"),
     ],
 )

@@ -30,6 +30,7 @@ from reodsl.numbers.intervals import (
 )
 from reodsl.numbers.intervals import scores as score_row
 from reodsl.numbers.reg import reg_table, t_quantile
+from tests.numbers.test_verdict import slow_holm
 
 BUDGETS = (0, 16, 32, 64, 128)
 SIZES = {"easy": 7, "hard": 12}
@@ -331,13 +332,6 @@ def test_a_star_on_a_benchmark_needs_the_means():
     assert not found["a", "easy"].difference.significant
     assert not found["base", "mean"].difference.significant
     assert {each.difference.significant for each in add_stars(rows, of_means(rows, 0.9))} == {True, False}
-
-
-def slow_holm(p_values):
-    """The largest of the steps up to each probability, each times the number of those that are not smaller yet."""
-    ranked = sorted(p_values)
-    steps = [min(1.0, (len(ranked) - j) * p) for j, p in enumerate(ranked)]
-    return [max(steps[: ranked.index(p) + 1]) for p in p_values]
 
 
 def test_a_p_value_is_that_of_the_interval_that_ends_at_zero():

@@ -168,13 +168,7 @@ def test_a_real_spec_says_nothing_of_rehearsals() -> None:
 def test_what_is_not_shown_names_the_cluster_the_lengths_and_the_steps() -> None:
     path = "specs/qwen3_4b_reo_exp.reo"
     said = "\n".join(list_unshown(compiled(path), small(path), StandIns()))
-    for words in (
-        "16 x 8 H800",
-        "64 tokens and not 32,768",
-        "2 steps in all, not 240",
-        "sglang",
-        "chance",
-    ):
+    for words in ("16 x 8 H800", "64 tokens and not 32,768", "2 steps in all, not 240", "sglang", "chance"):
         assert words in said
     assert "weights" not in said
 

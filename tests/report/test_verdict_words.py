@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from reodsl.language import compile_file
+from reodsl.numbers.extension import Extension
 from reodsl.numbers.verdict import EqualResponses, PairDifference, StudyVerdict
 from reodsl.report.export import write_verdict
 from reodsl.report.verdict_words import (
@@ -18,6 +20,7 @@ from reodsl.report.verdict_words import (
     read_sentences,
     read_verdict,
     sentences,
+    settle,
 )
 
 REACH = 2.0
@@ -206,13 +209,10 @@ def test_equal_responses_of_several_leaders_are_a_range() -> None:
     assert "In 2 of the 3 pairs of leading arms 65% to 90% of the responses are the same text." in said
 
 
-def test_without_a_spread_nothing_is_told_apart() -> None:
+def test_without_a_spread_or_a_second_arm_nothing_is_told_apart() -> None:
     pair = PairDifference("a", "b", -3.0)
     bare = verdict({"a": 1.0, "b": 4.0}, None, pairs=(pair,), tied=(pair,), leaders=("a", "b"), questions=1)
     assert sentences(bare) == ("The arms cannot be ranked: 1 question shows no spread.",)
-
-
-def test_one_arm_has_no_verdict() -> None:
     assert sentences(None) == ()
     assert outcome(None) is None
     assert sentences(verdict({"alone": 1.0}, None)) == ()
@@ -248,3 +248,33 @@ def test_a_report_without_a_verdict_takes_away_the_one_that_was_there(tmp_path: 
     assert read_sentences(tmp_path)[0] == f"~{headline}"
     write_verdict(file, None)
     assert (read_sentences(tmp_path), read_verdict(tmp_path)) == ((), None)
+
+
+@pytest.mark.parametrize(
+    ("sizes", "seeds", "words", "more"),
+    [
+        (
+            (9, 5, 400),
+            3,
+            "9 seeds (6 more, 6h) make it significant, and 5 seeds (2 more, 2h) show that",
+            "1,2,3,4,5",
+        ),
+        ((None, None, 400), 3, "400 questions instead of 96 make it significant in 80% of studies.", ""),
+        (
+            (None, None, 400),
+            1,
+            "in 80% of studies. Measuring how much trainings differ takes 3 seeds (2 more, 2h).",
+            "1,2,3",
+        ),
+        ((None, None, None), 3, "no study of a feasible size makes it significant.", ""),
+    ],
+)
+def test_a_tie_says_what_would_settle_it(sizes: tuple[int, ...], seeds: int, words: str, more: str) -> None:
+    tied = verdict({"reo": 17.5, "vanilla": 18.0}, seeds=seeds, extension=Extension(*sizes), margin=1.9)
+    spec = compile_file("specs/quickstart.reo", amends={"replicate": f"{[*range(1, seeds + 1)]}"}).spec
+    assert spec is not None
+    sentence, *commands = settle(spec, tied, lambda count: f", {count}h")
+    assert words in sentence
+    run = "reodsl run specs/quickstart.reo --amend 'replicate="
+    assert commands == ([f"{run}[{more}]'"] if more else [])
+    assert settle(spec, replace(tied, extension=None)) == ()

@@ -165,10 +165,7 @@ def test_a_fetch_that_ended_half_way_asks_for_the_rest_alone(
     with pytest.raises(Problem) as caught:
         fetch(look_up(wanted))
     (told,) = caught.value.diagnostics
-    assert (told.code, told.help) == (
-        "E0850",
-        "run the same command to resume; HF_ENDPOINT sets another hub",
-    )
+    assert (told.code, told.help) == ("E0850", "run the same command to resume; HF_ENDPOINT sets another hub")
     assert not wanted.is_here(tmp_path)
     hub.cut, hub.dies = None, False
     hub.asked.clear()

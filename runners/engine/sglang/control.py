@@ -14,7 +14,7 @@ from typing import Any, Self
 import httpx
 import orjson
 
-from reodsl.diagnostics import Problem, problem
+from reodsl.diagnostics import problem
 from runners.engine.remote import Loop
 from runners.engine.sglang.server import Address
 from runners.machine.process import ProcessDied, explain_death
@@ -68,23 +68,18 @@ async def ask(
         raise explain_loss(address, f"status {reply.status_code}")
     answer: Any = orjson.loads(reply.content) if "json" in reply.headers.get("content-type", "") else {}
     if reply.status_code != 200 or (isinstance(answer, dict) and answer.get("success") is False):
-        raise explain_refusal(reply)
+        raise problem(
+            "E0824",
+            f"the SGLang server refused a request (status {reply.status_code}): {reply.text[:300]}",
+            where=str(reply.request.url),
+            help="read its log; `reodsl doctor` shows the version of SGLang, and `make sglang` installs the tested version",
+        )
     return answer
 
 
 def explain_loss(address: Address, reason: str) -> ProcessDied:
     """Return the error of a server that died, with the reason and the last lines of the server's log."""
     return explain_death(f"the SGLang server at {address.url}", reason, address.log)
-
-
-def explain_refusal(reply: httpx.Response) -> Problem:
-    """Return E0824, the error of a request that a server refused, with the status and text of the reply."""
-    return problem(
-        "E0824",
-        f"the SGLang server refused a request (status {reply.status_code}): {reply.text[:300]}",
-        where=str(reply.request.url),
-        help="read its log; `reodsl doctor` shows the version of SGLang, and `make sglang` installs the tested version",
-    )
 
 
 class ServerGroupClient:

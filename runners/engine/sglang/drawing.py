@@ -50,8 +50,7 @@ def draw_rows(
         if len(i):
             limits = (top_ks[i], top_ps[i], None if min_ps is None else min_ps.view(-1)[i])
             tokens[i], weights[i], ids[i] = draw(probs[i], *limits, lambda weights, i=i: pick(weights, i))
-    weight = torch.where(ids == tokens, weights, 0.0).sum(dim=-1)
-    return tokens, weights, ids, weight
+    return tokens, weights, ids, torch.where(ids == tokens, weights, 0.0).sum(dim=-1)
 
 
 def draw_uncut(probs: Any, top_ks: Any, pick: Pick) -> Any:

@@ -700,9 +700,7 @@ def _value_of_words(words: list[str]) -> Fraction | None:
         count = _value_of_words(words[:-2] if words[-2:-1] == ["a"] and len(words) > 2 else words[:-1])
         return None if count is None else 12 * count
     share = _SHARES.get(words[-1]) or _SHARES.get(words[-1].removesuffix("s"))
-    if share is not None:
-        return _fraction_in_words(words, share)
-    return _cardinal(words)
+    return _fraction_in_words(words, share) if share is not None else _cardinal(words)
 
 
 def _fraction_in_words(words: list[str], denominator: int) -> Fraction | None:

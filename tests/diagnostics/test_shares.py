@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from benchmarks.tables import ROOT
-from reodsl.numbers.shares import in_percent
+from reodsl.diagnostics import in_percent
 from reodsl.report.formats import percent
 
 
