@@ -225,7 +225,7 @@ class TrainBatch:
 
     def to(self, device: torch.device) -> TrainBatch:
         """Return the batch with all columns on a device."""
-        return replace(self, **{f.name: getattr(self, f.name).to(device) for f in fields(self)})
+        return replace(self, **{f.name: _send(getattr(self, f.name), device) for f in fields(self)})
 
     def _columns(self, spans: Slices) -> dict[str, Tensor]:
         """Return the columns of `TOKEN_COLUMNS` by name, with only the trained tokens in the given slices.
@@ -274,15 +274,11 @@ def make_packed(batch: TrainBatch, device: torch.device) -> MicroBatch:
         else torch.zeros(1, dtype=torch.int64)
     )
     row_starts = _offsets(lengths)
-    predictors = _predictors(row_starts[:-1], batch)
     positions = _ranges(torch.zeros_like(lengths), lengths).long() if len(batch) else ids
     starts = (row_starts if len(batch) else torch.tensor([0, 1])).to(torch.int32)
-    sequences = PackedSequences(
-        positions[None].to(device), starts.to(device), tuple(lengths.tolist()) if len(batch) else (1,)
-    )
-    return MicroBatch(
-        batch.to(device), ids[None].to(device), predictors.to(device), _targets(batch).to(device), sequences
-    )
+    counts = tuple(lengths.tolist()) if len(batch) else (1,)
+    sequences = PackedSequences(_send(positions[None], device), _send(starts, device), counts)
+    return _make_micro(batch, ids[None], row_starts[:-1], device, sequences)
 
 
 def make_padded(batch: TrainBatch, device: torch.device) -> MicroBatch:
@@ -297,27 +293,29 @@ def make_padded(batch: TrainBatch, device: torch.device) -> MicroBatch:
     ids = torch.zeros((max(len(batch), 1), width), dtype=torch.int32)
     row_starts = torch.arange(len(batch)) * width
     ids.view(-1)[_ranges(row_starts, lengths)] = _gather(batch.tokens, _slices(batch.offsets[:-1], lengths))
-    flat = _predictors(row_starts, batch)
-    return MicroBatch(batch.to(device), ids.long().to(device), flat.to(device), _targets(batch).to(device))
+    return _make_micro(batch, ids.long(), row_starts, device)
 
 
-def _targets(batch: TrainBatch) -> Tensor:
-    """Return the token ids of the trained tokens, [trained tokens]."""
-    starts = torch.repeat_interleave(batch.offsets[:-1], batch.num_trained)
-    return batch.tokens[starts + batch.positions].long()
+def _make_micro(
+    batch: TrainBatch,
+    ids: Tensor,
+    row_starts: Tensor,
+    device: torch.device,
+    sequences: PackedSequences | None = None,
+) -> MicroBatch:
+    """Return a micro-batch on a device, with the targets and the flat positions of the tokens before them.
 
-
-def _predictors(row_starts: Tensor, batch: TrainBatch) -> Tensor:
-    """Return the index, in a flat input, of the token before each trained token, whose output predicts it.
-
-    Args:
-        row_starts: The index of each row's first token in the flat input, [rows].
-        batch: The rows.
-
-    Returns:
-        Indices, [trained tokens].
+    `row_starts` are the indices of the rows' first tokens in the flat input, [rows].
     """
-    return torch.repeat_interleave(row_starts, batch.num_trained) + batch.positions - 1
+    starts = torch.stack((batch.offsets[:-1], row_starts))
+    in_tokens, in_ids = torch.repeat_interleave(starts, batch.num_trained, 1) + batch.positions
+    targets = _send(batch.tokens[in_tokens].long(), device)
+    return MicroBatch(batch.to(device), _send(ids, device), _send(in_ids - 1, device), targets, sequences)
+
+
+def _send(column: Tensor, device: torch.device) -> Tensor:
+    """Return a tensor from the CPU on a device, without waiting for the device's earlier work."""
+    return column.to(device, non_blocking=True)
 
 
 def unshuffle(column: Tensor, rows: Tensor, counts: Tensor) -> Tensor:

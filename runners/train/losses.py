@@ -127,7 +127,8 @@ def _sequence_log_ratio(log_ratio: Tensor, lengths: Tensor | None) -> Tensor:
     if lengths is None:
         raise ValueError("ratios of sequences need the lengths of sequences")
     constant = log_ratio.detach()
-    rows = torch.repeat_interleave(torch.arange(len(lengths), device=constant.device), lengths)
+    index = torch.arange(len(lengths), device=constant.device)
+    rows = index.repeat_interleave(lengths, output_size=len(constant))
     sums = torch.zeros(len(lengths), dtype=constant.dtype, device=constant.device).index_add_(
         0, rows, constant
     )

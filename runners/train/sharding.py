@@ -65,7 +65,7 @@ class Scorer(nn.Module):
         decoder = self.model.get_submodule("model")
         with torch.autocast(ids.device.type, self.precision, enabled=self.casts):
             states = decoder(input_ids=ids, use_cache=False, **packing).last_hidden_state
-        hidden: Tensor = states.flatten(0, 1)[positions].to(self.precision)
+        hidden: Tensor = states.flatten(0, 1).index_select(0, positions).to(self.precision)
         if targets is None:
             return hidden
         weight = self.model.get_output_embeddings().weight.to(self.precision)

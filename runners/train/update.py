@@ -432,11 +432,8 @@ def optimizer_step(
     """
     parameters = [parameter for parameter in learner.model.parameters() if parameter.requires_grad]
     for parameter in parameters:
-        # Zeros, not None, so that momentum and weight decay apply to a minibatch without a gradient too.
-        if parameter.grad is None:
-            parameter.grad = torch.zeros_like(parameter)
-        else:
-            parameter.grad.zero_()
+        # The first backward pass leaves its gradients here, which saves a launch and a sum for each parameter.
+        parameter.grad = None
     losses: list[Tensor] = []
     assignment = learner.assign_rows(batch, rows)
     micros = learner.microbatches(batch, learner.passes, assignment)
@@ -449,17 +446,21 @@ def optimizer_step(
         with learner.explain_oom(micro):
             value.backward()
         losses.append(value.detach())
-    grad_norm = full_tensor(nn.utils.get_total_norm([p.grad for p in parameters if p.grad is not None]))
-    # Read all losses once, since each read waits for the GPU.
-    (total,) = learner.ranks.all_reduce_sum([sum(torch.stack(losses).tolist()) if losses else 0.0])
-    _require_finite(total, float(grad_norm), where)
+    for parameter in (p for p in parameters if p.grad is None):
+        # Zeros, not None, so that momentum and weight decay apply to a minibatch without a gradient too.
+        parameter.grad = torch.zeros_like(parameter)
+    total_norm = full_tensor(nn.utils.get_total_norm([p.grad for p in parameters if p.grad is not None]))
+    # Read all numbers once, since each read waits for the GPU.
+    *values, grad_norm = torch.stack([*losses, total_norm]).tolist()
+    (total,) = learner.ranks.all_reduce_sum([sum(values, 0.0)])
+    _require_finite(total, grad_norm, where)
     check()
     if learner.grad_norm > 0:
-        nn.utils.clip_grads_with_norm_(parameters, learner.grad_norm, grad_norm)
+        nn.utils.clip_grads_with_norm_(parameters, learner.grad_norm, total_norm)
     with learner.explain_oom():
         for optimizer in learner.optimizers:
             optimizer.step()
-    return OptimizerStepResult(total, float(grad_norm))
+    return OptimizerStepResult(total, grad_norm)
 
 
 def _require_finite(loss: float, grad_norm: float, where: str) -> None:

@@ -126,6 +126,7 @@ def _run(op: Any, *args: Any, **kwargs: Any) -> Any:
 def _copied(source: torch.Tensor, goal: torch.Tensor, non_blocking: bool = False) -> torch.Tensor:
     """The numbers of one tensor written into the other, either of which may be on either device."""
     waits["copy to the CPU"] += not _there(goal)
+    waits["copy from the CPU"] += not (_there(source) or non_blocking)
     with torch._C._AutoDispatchBelowAutograd():
         held = _over(goal, _HOST) if _there(goal) else goal
         held.copy_(_over(source, _HOST) if _there(source) else source)

@@ -135,7 +135,7 @@ def _answer_together(
     for step in range(sampling.max_tokens):
         logits = _pass(decoder, cache, tail, branches, tokens, filled)
         filled += tokens.shape[1]
-        chance = torch.from_numpy(uniforms(branches.streams, step)).to(logits.device)
+        chance = torch.from_numpy(uniforms(branches.streams, step)).to(logits.device, non_blocking=True)
         sampled, logprobs, _ = draw(logits, chance, sampling)
         # One copy for both, because each copy from a GPU waits for the GPU.
         chosen, logprobs_here = torch.stack((sampled.double(), logprobs.double())).cpu().numpy()
@@ -149,7 +149,7 @@ def _answer_together(
             break
         if len(unfinished) < len(ids):
             ids, chosen, branches = ids[unfinished], chosen[unfinished], branches.select(unfinished)
-            on_device = torch.from_numpy(unfinished).to(tail.keys.device)
+            on_device = torch.from_numpy(unfinished).to(tail.keys.device, non_blocking=True)
             tail = Cache(tail.keys[:, on_device], tail.values[:, on_device])
         tokens = chosen[:, None]
     return answers
@@ -210,8 +210,8 @@ def _pass(
         return mixed.reshape(count * new, -1)
 
     last = torch.arange(count, device=device) * new + new - 1
-    flat = torch.from_numpy(tokens.ravel()).to(device)
-    return decoder.run(flat, torch.from_numpy(places).to(device), attend, last)
+    flat = torch.from_numpy(tokens.ravel()).to(device, non_blocking=True)
+    return decoder.run(flat, torch.from_numpy(places).to(device, non_blocking=True), attend, last)
 
 
 def _attend_block(
@@ -330,7 +330,7 @@ def _make_block(
     seen = np.tile(np.array([[0], [columns]], dtype=np.int64), rows * width)
     seen[0, padded_index], seen[1, padded_index] = branches.start[inside], branches.end[inside]
     device = cache.keys.device
-    start, end = torch.from_numpy(seen).to(device).unsqueeze(2)
+    start, end = torch.from_numpy(seen).to(device, non_blocking=True).unsqueeze(2)
     column = torch.arange(columns, device=device)
     bias = torch.zeros(rows * width, columns, device=device, dtype=cache.keys.dtype)
     bias.masked_fill_((column < start) | (column >= end), -torch.inf)
@@ -340,6 +340,6 @@ def _make_block(
         branches=inside,
         width=width,
         columns=columns,
-        order=None if is_full else torch.from_numpy(padded_index).to(device),
+        order=None if is_full else torch.from_numpy(padded_index).to(device, non_blocking=True),
         bias=bias.view(rows, 1, width, 1, columns),
     )

@@ -180,7 +180,7 @@ class Cohort:
         if not self.start.any():
             return
         like = self.cache.keys
-        start = torch.from_numpy(self.start).to(like.device)
+        start = torch.from_numpy(self.start).to(like.device, non_blocking=True)
         hidden = torch.arange(self._width, device=like.device) < start[:, None]
         bias = torch.zeros(hidden.shape, device=like.device, dtype=like.dtype).masked_fill_(
             hidden, -torch.inf
@@ -235,8 +235,8 @@ def _prefill_block(
     """
     shape, device = decoder.shape, decoder.device
     rows = len(sequences)
-    padded = torch.tensor([[*s, *[0] * (longest - len(s))] for s in sequences], device=device)
-    lengths = torch.tensor([len(s) for s in sequences], device=device)
+    padded = torch.tensor([[*s, *[0] * (longest - len(s))] for s in sequences]).to(device, non_blocking=True)
+    lengths = torch.tensor([len(s) for s in sequences]).to(device, non_blocking=True)
     ends = torch.arange(rows, device=device) * longest + lengths - 1
     decoder.cover(longest)
 
@@ -287,5 +287,5 @@ def admit(
         cohort.cache.keys[:, rows, ..., columns] = prompts_cache.keys[:, index, None, ..., :read]
         cohort.cache.values[:, rows, :, columns] = prompts_cache.values[:, index, None, :, :read]
         slot = rows.stop
-    sizes = torch.tensor([len(members) for _, members in groups], device=logits.device)
+    sizes = torch.tensor([len(members) for _, members in groups]).to(logits.device, non_blocking=True)
     return cohort, logits.repeat_interleave(sizes, 0, output_size=len(owners))

@@ -321,7 +321,8 @@ def _logits(decoder: Decoder, cohorts: Sequence[LiveCohort]) -> torch.Tensor:
     shape = decoder.shape
     for member in cohorts:
         member.cohort.filled += 1
-    tokens = torch.from_numpy(np.concatenate([member.last_tokens for member in cohorts])).to(decoder.device)
+    last_tokens = np.concatenate([member.last_tokens for member in cohorts])
+    tokens = torch.from_numpy(last_tokens).to(decoder.device, non_blocking=True)
     positions = np.concatenate([member.cohort.positions() for member in cohorts])
     decoder.cover(int(positions.max()) + 1)
     scale = shape.head_dim**-0.5
@@ -337,7 +338,7 @@ def _logits(decoder: Decoder, cohorts: Sequence[LiveCohort]) -> torch.Tensor:
             first = rows.stop
         return out.view(first, -1)
 
-    return decoder.run(tokens, torch.from_numpy(positions).to(decoder.device), attend)
+    return decoder.run(tokens, torch.from_numpy(positions).to(decoder.device, non_blocking=True), attend)
 
 
 def _sample_step(logits: torch.Tensor, cohorts: Sequence[LiveCohort], sampling: TokenSampling) -> None:
@@ -351,7 +352,8 @@ def _sample_step(logits: torch.Tensor, cohorts: Sequence[LiveCohort], sampling: 
     Raises:
         Problem: E0802 for logits that are not finite.
     """
-    chance = torch.from_numpy(np.concatenate([member.uniforms() for member in cohorts])).to(logits.device)
+    uniforms = np.concatenate([member.uniforms() for member in cohorts])
+    chance = torch.from_numpy(uniforms).to(logits.device, non_blocking=True)
     tokens, logprobs, sampling_logprobs = draw(logits, chance, sampling)
     # One copy of the three, because each copy from a GPU waits for the GPU.
     numbers = torch.stack((tokens.double(), logprobs.double(), sampling_logprobs.double())).cpu().numpy()

@@ -357,8 +357,8 @@ class Decoder:
         angles = torch.outer(torch.arange(rows, dtype=torch.float32), self.shape.inverse_frequencies)
         cos, sin = angles.cos() * self.shape.rope_factor, angles.sin() * self.shape.rope_factor
         # The sine carries the sign of the rotated half, so that a rotation is y·cos + swap(y)·sin.
-        self._cos = torch.cat((cos, cos), -1).to(self.device)
-        self._sin = torch.cat((-sin, sin), -1).to(self.device)
+        self._cos = torch.cat((cos, cos), -1).to(self.device, non_blocking=True)
+        self._sin = torch.cat((-sin, sin), -1).to(self.device, non_blocking=True)
 
     def run(
         self,
