@@ -197,7 +197,7 @@ def test_a_refusal_looks_as_it_did(
         ended = caught.code
     assert ended == 1
     plan, start, rest = capsys.readouterr().err.partition(f"error[{name[:5]}]: ")
-    assert start and not plan or plan.startswith("[0/")
+    assert (start and not plan) or plan.startswith("[0/")
     assert "error[" not in plan + rest
     golden(f"commands/{name}.txt", (start + rest).replace(str(place), "PLACE"))
 
