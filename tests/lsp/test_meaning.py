@@ -84,8 +84,8 @@ def test_a_setting_is_explained_in_a_file_that_does_not_parse() -> None:
     [
         ("len(y)", "its length in tokens"),
         ("correct(y)", "1 where it is right"),
-        ("mean(len", "over the question's responses"),
-        ("group)", "over the question's responses"),
+        ("mean(len", "over the responses to the question"),
+        ("group)", "over the responses to the question"),
         ("y) -", "the response"),
         ("sigmoid(", "functions of numbers"),
     ],
@@ -118,11 +118,11 @@ def test_named_arguments_of_a_reward_and_their_words_are_explained() -> None:
     )
     for words, offset, says in (
         ("empty: 9", 0, "empty: 1K tokens"),
-        ("start: 0)", 0, "its value at the step before"),
-        ("under: teacher", 0, "the same by the stage's `teacher`"),
-        ("under: teacher", 7, "the same by the stage's `teacher`"),
-        ("on: thinking", 0, "each normalised over the group"),
-        ("z(sure", 0, "each normalised over the group"),
+        ("start: 0)", 0, "its own value at the step before"),
+        ("under: teacher", 0, "log-probabilities under the stage's `teacher`"),
+        ("under: teacher", 7, "log-probabilities under the stage's `teacher`"),
+        ("on: thinking", 0, "each part is normalised over the group"),
+        ("z(sure", 0, "each part is normalised over the group"),
     ):
         found = meaning(opened(text), *at(text, words, offset))
         assert found is not None

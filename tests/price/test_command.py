@@ -58,7 +58,8 @@ def test_more_than_the_limit_is_refused(
     command: str, store: str, capsys: pytest.CaptureFixture[str], refusal: Callable[..., None]
 ) -> None:
     assert call(command, PAPER, "--store", store, "--amend", "qwen3_4b_reo_exp.steps=800") == 1
-    err = capsys.readouterr().err
+    # A run says first how many tasks it has.
+    err = re.sub(r"\A\[0/12\] plan .*\n", "", capsys.readouterr().err)
     refusal("commands/E0610.txt", err, (PAPER, "SPEC"))
     steps = re.search(r"(\d+) steps of qwen3_4b_reo_exp.train.s1 would fit", err)
     assert steps is not None
