@@ -37,9 +37,7 @@ def train(task: str, seed: int, rate: str, index: int, out: Path) -> None:
     words = [word for value in values for word in ("--set", value)]
     spec = ROOT / "specs" / "miniature" / f"equal_{task}.reo"
     program = Path(sys.executable).with_name("reodsl")
-    subprocess.run(
-        [program, "run", spec, "--target", "tuning", "--local", "-q", "--out", out, *words], check=True
-    )
+    subprocess.run([program, "run", spec, "--local", "-q", "--out", out, *words], check=True)
 
 
 def measure_distance(curve: pl.DataFrame, longest: int) -> float:

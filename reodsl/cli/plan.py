@@ -14,14 +14,12 @@ from reodsl.cli.output import print_json, show, terminal_columns
 from reodsl.cli.prepare import prepare, wrong_files
 from reodsl.diagnostics import plural
 from reodsl.diagnostics.render import visible
-from reodsl.numbers.verdict import from_json
 from reodsl.plan.places import words
 from reodsl.plan.render import ago, item_json, place, to_json, to_markdown, to_text
 from reodsl.plan.verdict import Item, Plan, Ready, accept, find
 from reodsl.price import Prices
 from reodsl.price.show import more_seeds, refusals
 from reodsl.report.formats import finite
-from reodsl.report.verdict_words import read_verdict, settle
 from reodsl.run import prices_of
 from reodsl.store.live import read_live, read_steps
 from reodsl.store.store import acceptances
@@ -96,12 +94,16 @@ def _settling(ready: Ready, plan: Plan, prices: Prices) -> tuple[str, ...]:
     key = next(
         (item.key for item in plan.items if (item.task.kind, item.verdict) == ("report", "reuse")), None
     )
-    data = None if key is None else read_verdict(ready.store.path(key))
-    return (
-        ()
-        if data is None
-        else settle(ready.spec, from_json(data), lambda count: more_seeds(ready.graph, prices, count))
-    )
+    if key is None:
+        return ()
+    # Who has a report has what draws it; a plan alone needs less.
+    from reodsl.numbers.verdict import from_json
+    from reodsl.report.verdict_words import read_verdict, settle
+
+    data = read_verdict(ready.store.path(key))
+    if data is None:
+        return ()
+    return settle(ready.spec, from_json(data), lambda count: more_seeds(ready.graph, prices, count))
 
 
 @click.command(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterable, Mapping, Sequence
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -162,7 +163,10 @@ class Watcher:
         self.todo = (*plan.now, *plan.later)
         elapsed = bound_elapsed(ready.graph, prices_of(ready), self.todo)
         expected = elapsed.seconds if elapsed is not None else None
-        self.display = display(len(ready.graph.tasks), self.title, self.silent, sys.stderr.isatty(), expected)
+        # Without `rich`, the check says all that is not installed.
+        installed = find_spec("rich") is not None
+        shape = (len(ready.graph.tasks), self.title, self.silent, sys.stderr.isatty(), expected)
+        self.display = display(*shape) if installed else None
         if self.display is not None and self.todo:
             # Checks and the start of a cluster take a while.
             about = "" if expected is None else f"about {span(expected)}"

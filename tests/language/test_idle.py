@@ -263,8 +263,6 @@ def test_fillers_that_are_switched_off_stay_and_are_told_where_they_are_written(
         ("lag = 3", []),
         ("optim { decay = linear, decay_from = 75% }", ["past its end"]),
         ("optim { decay = linear, decay_from = 74% }", []),
-        ("optim { algorithm = muon, rest { lr = 1e-4 }, betas = [0.9, 0.99] }", ["the second has no effect"]),
-        ("optim { algorithm = muon, rest { lr = 1e-4 }, betas = [0.8, 0.95] }", []),
     ],
 )
 def test_what_the_stage_ends_before_and_a_second_momentum_are_told(

@@ -8,7 +8,7 @@ from reodsl.diagnostics.model import Diagnostic, Label, error, plural, warning
 from reodsl.ir.kinds import KINDS
 from reodsl.ir.model import THINK_CLOSE
 from reodsl.ir.setting import Block
-from reodsl.ir.training import TRAINING, Optimizer, warmup_steps
+from reodsl.ir.training import TRAINING, warmup_steps
 from reodsl.language.checks.cases import (
     LIBRARY_PATH,
     CheckedExperiment,
@@ -24,7 +24,7 @@ from reodsl.language.checks.cases import (
 )
 from reodsl.language.resolve import WITHOUT_TRAINING
 from reodsl.language.units import PLAIN, TOKENS, Quantity, write_quantity
-from reodsl.language.values import Items, Record, Until, list_records
+from reodsl.language.values import Record, Until, list_records
 
 BYTES_PER_PARAMETER = 2 + 4 + 4 + 8
 """bf16 weight and gradient in fp32, fp32 master weight and two moments."""
@@ -122,18 +122,6 @@ def check_muon(case: CheckedExperiment, stage: CheckedStage) -> Iterator[Diagnos
     hint = "write `optim { algorithm = adamw }`, with its learning rate and no `rest`, or take this out"
     for setting, reason in reasons:
         yield setting.error("E0507", reason, "not with `muon`", algorithm.label("`muon`"), help=hint)
-    betas = stage["optim.betas"]
-    if betas.is_given and isinstance(betas.value.data, Items):
-        momentum, second = betas.value.data.plain
-        default = Optimizer.model_fields["betas"].default[1]
-        if second != default:
-            reason, hint = (
-                "`muon` reads only the first number of `betas`",
-                f"write `betas = [{momentum:g}, {default:g}]`",
-            )
-            yield betas.warning(
-                "W0523", reason, "the second has no effect", algorithm.label("`muon`"), help=hint
-            )
 
 
 @stage_check
