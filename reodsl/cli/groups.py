@@ -175,7 +175,7 @@ def _parse(data: object, where: str) -> GroupFile:
         return GroupFile.model_validate(data)
     except ValidationError as wrong:
         faults = [
-            f"{'.'.join(shorten_text(str(part)) for part in fault['loc'])}: {fault['msg'].lower()}"
+            f"{'.'.join(shorten_text(str(key)) for key in fault['loc'])}: {fault['msg'].lower()}"
             for fault in wrong.errors()
         ]
         raise problem(

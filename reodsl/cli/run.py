@@ -275,14 +275,13 @@ def _print_table(folder: Path) -> None:
     from rich.console import Console
 
     from reodsl.report.results import report_summary
-    from reodsl.report.verdict_words import read_sentences
+    from reodsl.report.verdict_words import read_verdict
 
     console = Console(width=None if sys.stdout.isatty() else 100)
     console.print(report_summary(folder, average_only=True, width=console.width))
     # A command is printed in one line, however narrow the terminal, so that it can be copied.
-    for line in read_sentences(folder)[-1:]:
-        if line.startswith("reodsl "):
-            click.echo(line)
+    if command := (read_verdict(folder) or {}).get("command"):
+        click.echo(command)
 
 
 def _describe_outcome(ready: Ready, plan: Plan, outcome: RunOutcome, doubts: Doubts) -> dict[str, Any]:

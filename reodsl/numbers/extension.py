@@ -60,17 +60,17 @@ def extend(
         margin: Margin within which the arms would be called the same; None without a margin.
     """
 
-    def chance(count: int, asked: int, within: float | None = None) -> float:
+    def chance(num_seeds: int, num_questions: int, within: float | None = None) -> float:
         """Return the share of studies that settle the difference, a mean over the variances that the spread allows.
 
         Args:
-            count: Seeds of the studies.
-            asked: Questions of the studies.
+            num_seeds: Seeds of the studies.
+            num_questions: Questions of the studies.
             within: The margin within which the arms are to be the same; None if the difference is to be significant.
         """
         shares = []
         for node in NODES:
-            grown = grow(spread, node, count / seeds, asked / questions, count)
+            grown = grow(spread, node, num_seeds / seeds, num_questions / questions, num_seeds)
             error = NormalDist(0.0, max(math.sqrt(grown.variance), 1e-12))
             # The estimates between which the difference is not settled, or settled as the same.
             reach = grown.half_width(1 - level / 2 if within is None else 1 - same_level)
@@ -82,13 +82,13 @@ def extend(
 
     further = range(seeds + 1, MOST_SEEDS + 1) if seeds > 1 else ()
     return Extension(
-        least(further, lambda count: chance(count, questions)),
-        None if margin is None else least(further, lambda count: chance(count, questions, margin)),
-        least(range(questions + 1, MOST_TIMES * questions + 1), lambda count: chance(seeds, count)),
+        least(further, lambda num_seeds: chance(num_seeds, questions)),
+        None if margin is None else least(further, lambda num_seeds: chance(num_seeds, questions, margin)),
+        least(range(questions + 1, MOST_TIMES * questions + 1), lambda num_seeds: chance(seeds, num_seeds)),
     )
 
 
-def grow(spread: Spread, node: float, seeds: float, questions: float, count: int) -> Spread:
+def grow(spread: Spread, node: float, seeds: float, questions: float, num_seeds: int) -> Spread:
     """Return the spread of a mean in a larger study.
 
     Args:
@@ -96,7 +96,7 @@ def grow(spread: Spread, node: float, seeds: float, questions: float, count: int
         node: The probability below the quantiles of the errors of the measured variances: low for large variances.
         seeds: How many times as many seeds the larger study has.
         questions: How many times as many questions it has.
-        count: Its number of seeds.
+        num_seeds: Its number of seeds.
     """
     rest = spread.rest / (seeds * questions)
     across = max(spread.questions / chi_squared_share(node, spread.question_df) - spread.rest, 0.0)
@@ -105,7 +105,7 @@ def grow(spread: Spread, node: float, seeds: float, questions: float, count: int
         across / questions + rest,
         spread.question_df * questions,
         between / seeds + rest,
-        count - 1 if count > 1 else math.inf,
+        num_seeds - 1 if num_seeds > 1 else math.inf,
         rest,
         spread.rest_df * seeds * questions,
     )
@@ -133,5 +133,5 @@ def chi_squared_share(probability: float, df: float) -> float:
     """
     if math.isinf(df):
         return 1.0
-    part = 2 / (9 * df)
-    return float(max(1 - part + NormalDist().inv_cdf(probability) * math.sqrt(part), 0.01) ** 3)
+    variance = 2 / (9 * df)
+    return float(max(1 - variance + NormalDist().inv_cdf(probability) * math.sqrt(variance), 0.01) ** 3)

@@ -264,9 +264,11 @@ def draw_picture(
         orient="row",
     )
     charts = []
-    for (benchmark,), part in points.group_by("benchmark", maintain_order=True):
-        edges = part.filter(arm="").select("budget", "accuracy", pl.lit(None, pl.String).alias("arms"))
-        rows = part.filter(pl.col("arm") != "").join(
+    for (benchmark,), of_benchmark in points.group_by("benchmark", maintain_order=True):
+        edges = of_benchmark.filter(arm="").select(
+            "budget", "accuracy", pl.lit(None, pl.String).alias("arms")
+        )
+        rows = of_benchmark.filter(pl.col("arm") != "").join(
             edges.select("budget", edge="accuracy"), on="budget", how="left"
         )
         rows = rows.with_columns(low="accuracy", high="accuracy").sort("arm", "budget")

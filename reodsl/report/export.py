@@ -103,16 +103,18 @@ def _lay_legend(node: Any) -> Any:
     return node | {"legend": legend | _LEGEND} if isinstance(legend, dict) and "columns" in legend else node
 
 
-def write_verdict(path: Path, verdict: StudyVerdict | None, mark: str = "", more: Sequence[str] = ()) -> None:
+def write_verdict(
+    path: Path, verdict: StudyVerdict | None, mark: str = "", settling: Sequence[str] = ()
+) -> None:
     """Write the verdict and its sentences as JSON, in place of an earlier file; `null` without a verdict.
 
     Args:
         path: the file.
         verdict: the study's verdict.
         mark: text before the first sentence, which `ls` and `view` show, such as the mark of an approximate REG.
-        more: lines below the sentences.
+        settling: lines of `verdict_words.settle`.
     """
-    record = verdict_words.outcome(verdict, more)
+    record = verdict_words.outcome(verdict, settling)
     if record is not None and record["sentences"]:
         record["sentences"][0] = mark + record["sentences"][0]
     path.write_text(json.dumps(record, indent=1, allow_nan=False) + "\n", encoding="utf-8")

@@ -127,7 +127,12 @@
     const name = place.dataset.chart;
     const group = place.closest("[data-group]");
     const off = hidden(group ?? place);
-    const shown = (node) => node.legend && { ...node.legend, ...(node.field === "arm" && { values: node.scale.domain.filter((arm) => !off.includes(arm)) }) };
+    // A legend without entries has no size, and neither would the picture.
+    const shown = (node) => {
+      if (!node.legend || node.field !== "arm") return node.legend;
+      const values = node.scale.domain.filter((arm) => !off.includes(arm));
+      return values.length ? { ...node.legend, values } : null;
+    };
     const spec = scaled(place, mapped(filled(charts[name], { clientWidth: WIDTH }), (node) => keyed(node, shown)));
     const study = document.querySelector("h1")?.textContent;
     for (const rowsOf of charts[name].rows) spec.datasets[rowsOf] = structuredClone(shaped(place, rowsOf));

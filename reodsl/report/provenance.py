@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import importlib.metadata
 import platform
+import re
 import shlex
 from collections.abc import Mapping
+from pathlib import PurePosixPath
 
 from reodsl.diagnostics import plural
 from reodsl.graph.lower import lower
@@ -53,8 +55,8 @@ def rerun_with(spec: Spec, seeds: int) -> str:
     """Return the command that runs a spec with a number of seeds in all, the first of which are its own."""
     own = spec.study.seeds
     listed = [*own, *range(max(own) + 1, max(own) + 1 + seeds - len(own))]
-    kept = tuple(change for change in spec.changes if change.target.rpartition(".")[2] != "replicate")
-    without = spec.model_copy(update={"changes": kept})
+    changes = tuple(change for change in spec.changes if change.target.rpartition(".")[2] != "replicate")
+    without = spec.model_copy(update={"changes": changes})
     return _command("run", without, "--amend", f"replicate={listed}".replace(" ", ""))
 
 
@@ -155,15 +157,20 @@ def why(spec: Spec, task: str) -> str:
 
 
 def _command(name: str, spec: Spec, *arguments: str) -> str:
-    """Return a command of `reodsl` on the spec, with every change from the command line.
+    """Return a command of `reodsl` on the spec, with every change from the command line and, among studies, its target.
 
     Args:
         name: name of the command.
         spec: the spec.
         arguments: arguments between the spec and the changes.
     """
-    changes = (word for change in spec.changes for word in (change.option, f"{change.target}={change.value}"))
-    return shlex.join(["reodsl", name, spec.path or "SPEC.reo", *arguments, *changes])
+    words = [word for change in spec.changes for word in (change.option, f"{change.target}={change.value}")]
+    file = PurePosixPath(spec.path).name
+    text = "\n".join(text for path, text in spec.sources.items() if PurePosixPath(path).name == file)
+    studies = re.findall(r"^study\s+(\w+)", text, re.MULTILINE)
+    if len(studies) > 1 and spec.study.name in studies:
+        words += ["--target", spec.study.name]
+    return shlex.join(["reodsl", name, spec.path or "SPEC.reo", *arguments, *words])
 
 
 def lines_of(spec: Spec) -> dict[str, str]:

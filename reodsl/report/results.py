@@ -253,7 +253,7 @@ def report_summary(folder: Path, *, average_only: bool = False, width: int | Non
             intervals=intervals,
             measures=measures,
             letters=letters,
-            verdict=[line for line in verdict_words.read_sentences(folder) if not line.startswith("reodsl ")],
+            verdict=verdict_words.read_sentences(folder),
         )
         if width is None or Console(width=10_000).measure(out).maximum <= width:
             break

@@ -47,8 +47,8 @@ def write_report(material: Material, out: Path, pictures: bool = False) -> None:
     """
     gallery = Gallery(pictured=True)
     export.write_spec(out / "spec.reo.json", material)
-    more = settle(material.spec, material.verdict)
-    export.write_verdict(out / VERDICT, material.verdict, notes.nearly(material.study), more)
+    settling = settle(material.spec, material.verdict)
+    export.write_verdict(out / VERDICT, material.verdict, notes.nearly(material.study), settling)
     (out / "report.html").write_text(page(material, gallery, provenance.versions()), encoding="utf-8")
     export.write_tables(out / "tables", export.report_tables(material))
     card.write_cards(out / "cards", material)

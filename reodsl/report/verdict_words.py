@@ -48,8 +48,8 @@ def settle(
         verdict: its verdict.
         cost: function that returns what a number of further seeds costs.
     """
-    found = None if verdict is None else verdict.extension
-    if verdict is None or found is None:
+    sizes = None if verdict is None else verdict.extension
+    if verdict is None or sizes is None:
         return ()
 
     def enough(seeds: int) -> str:
@@ -58,14 +58,14 @@ def settle(
 
     pair = verdict.tied[0]
     lines = [f"If {pair.one} and {pair.two} truly differ by {formats.number(abs(pair.value))} tokens, "]
-    ways = [f"{enough(found.seeds)} make it significant"] if found.seeds is not None else []
-    if found.same_seeds is not None:
+    ways = [f"{enough(sizes.seeds)} make it significant"] if sizes.seeds is not None else []
+    if sizes.same_seeds is not None:
         ways.append(
-            f"{enough(found.same_seeds)} show that they are the same within {formats.number(verdict.margin)} tokens"
+            f"{enough(sizes.same_seeds)} show that they are the same within {formats.number(verdict.margin)} tokens"
         )
-    if found.questions is not None and found.seeds is None:
-        ways.append(f"{found.questions:,} questions instead of {verdict.questions:,} make it significant")
-    least = min(filter(None, (found.seeds, found.same_seeds)), default=None)
+    if sizes.questions is not None and sizes.seeds is None:
+        ways.append(f"{sizes.questions:,} questions instead of {verdict.questions:,} make it significant")
+    least = min(filter(None, (sizes.seeds, sizes.same_seeds)), default=None)
     lines[0] += (
         f"{', and '.join(ways)} in {in_percent(CHANCE)}% of studies."
         if ways
@@ -77,9 +77,17 @@ def settle(
     return (*lines, provenance.rerun_with(spec, least)) if least is not None else tuple(lines)
 
 
-def outcome(verdict: StudyVerdict | None, more: Sequence[str] = ()) -> dict[str, Any] | None:
-    """Return a verdict with its sentences as JSON data, and further lines below these; None without a verdict."""
-    return None if verdict is None else {"sentences": [*sentences(verdict), *more], **to_json(verdict)}
+def outcome(verdict: StudyVerdict | None, settling: Sequence[str] = ()) -> dict[str, Any] | None:
+    """Return a verdict with its sentences as JSON data; None without a verdict.
+
+    Args:
+        verdict: the verdict.
+        settling: lines of `settle`: a further sentence and a command, if there are any.
+    """
+    if verdict is None:
+        return None
+    command = next(iter(settling[1:]), None)
+    return {"sentences": [*sentences(verdict), *settling[:1]], "command": command, **to_json(verdict)}
 
 
 def read_verdict(folder: Path) -> Any:

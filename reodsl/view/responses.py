@@ -316,8 +316,8 @@ def _contains(words: str) -> pl.Expr:
     the words.
     """
     texts = pl.col("text", "response", "answer").str.to_lowercase()
-    found = texts.str.contains(words.lower(), literal=True).fill_null(False)
-    return pl.any_horizontal(found, pl.col("question").str.starts_with(words))
+    has_words = texts.str.contains(words.lower(), literal=True).fill_null(False)
+    return pl.any_horizontal(has_words, pl.col("question").str.starts_with(words))
 
 
 _CONDITIONS: Mapping[str, Callable[[Any], pl.Expr]] = {
@@ -475,11 +475,11 @@ def _count_wasted(evaluation: Evaluation) -> NDArray[np.int64]:
     own = evaluation.samples
     tokens = _read_beside(own, own, "tokens").cast(pl.Int64).to_numpy()
     right = _read_beside(own, own, "correct").fill_null(False).to_numpy()
-    known = np.where(right, tokens, tokens + 1)
+    first_right = np.where(right, tokens, tokens + 1)
     for budget in reversed(budgets(evaluation)):
         right = right & (_read_verdicts(evaluation.samples, evaluation.forced, budget) == 1)
-        known = np.where(right, np.minimum(known, budget), known)
-    return tokens - known
+        first_right = np.where(right, np.minimum(first_right, budget), first_right)
+    return tokens - first_right
 
 
 def _read_rows(evaluation: Evaluation, rows: Rows, words: str | None) -> list[dict[str, Any]]:
@@ -495,11 +495,11 @@ def _read_rows(evaluation: Evaluation, rows: Rows, words: str | None) -> list[di
     """
     if not len(rows):
         return []
-    found = pl.col("response").str.extract(f"(?is)(.{{0,40}}{pl.escape_regex(words or '')}.{{0,{_CLIP}}})")
+    excerpt = pl.col("response").str.extract(f"(?is)(.{{0,40}}{pl.escape_regex(words or '')}.{{0,{_CLIP}}})")
     texts = {
         "answer": pl.col("answer"),
         "asked": pl.col("text"),
-        "begins": found.fill_null(pl.col("response")),
+        "begins": excerpt.fill_null(pl.col("response")),
     }
     cut = [text.str.slice(0, _CLIP).alias(name) for name, text in texts.items()]
     frame = _scan(evaluation.samples).select(*WHOLE, "answer", "text", "response")
@@ -551,7 +551,7 @@ def response(
             character = cut["characters"]
             cut["characters"] = character if character <= half else max(half, character - left_out)
     last_right = [cut["budget"] for cut in takewhile(lambda cut: cut["correct"], reversed(cuts))]
-    known = min([columns["tokens"], *last_right])
+    first_right = min([columns["tokens"], *last_right])
     gold = [text_ for text_ in str(columns.pop("gold") or "").split("\x1e") if text_.strip()]
     return {
         "evaluation": evaluation.name,
@@ -561,7 +561,7 @@ def response(
         "response": text,
         "left_out": left_out,
         "cuts": cuts,
-        "wasted": columns["tokens"] - known if columns["correct"] else None,
+        "wasted": columns["tokens"] - first_right if columns["correct"] else None,
         **_count_lost_tokens(evaluation, columns, last_budget),
     }
 

@@ -37,9 +37,9 @@ def test_the_verdict_is_said_wherever_a_run_is_shown(
     headline, *rest = outcome["sentences"]
     assert headline.endswith(" are tied (0.0 tokens apart, 95% CI 0.0 to 0.0).")
     assert "This rests on one seed and 4 questions: a new training may differ." in rest
+    assert outcome["command"] == "reodsl run small.reo --amend 'replicate=[1,2,3]'"
     assert set(outcome["arms"]) == {"base", "tiny"}
-    told = " ".join(said for said in outcome["sentences"] if not said.startswith("reodsl "))
-    assert " ".join(" ".join(lines).split()).startswith(told)
+    assert " ".join(" ".join(lines).split()).startswith(" ".join(outcome["sentences"]))
     assert facts(capsys, "report", "small", "--out", "again")["verdict"] == outcome
     assert {tuple(run["verdict"]) for run in facts(capsys, "ls")["runs"]} == {(headline, *rest)}
     assert output(capsys, "ls").splitlines()[1] == f"    {headline}"

@@ -278,3 +278,6 @@ def test_a_tie_says_what_would_settle_it(sizes: tuple[int, ...], seeds: int, wor
     run = "reodsl run specs/quickstart.reo --amend 'replicate="
     assert commands == ([f"{run}[{more}]'"] if more else [])
     assert settle(spec, replace(tied, extension=None)) == ()
+    two = {spec.path: f"{spec.sources[spec.path]}\nstudy second {{}}\n"}
+    _, *targeted = settle(spec.model_copy(update={"sources": two}), tied)
+    assert targeted == [f"{command} --target quickstart" for command in commands]
