@@ -101,9 +101,8 @@ def _settling(ready: Ready, plan: Plan, prices: Prices) -> tuple[str, ...]:
     from reodsl.report.verdict_words import read_verdict, settle
 
     data = read_verdict(ready.store.path(key))
-    if data is None:
-        return ()
-    return settle(ready.spec, from_json(data), lambda count: more_seeds(ready.graph, prices, count))
+    verdict = None if data is None else from_json(data)
+    return settle(ready.spec, verdict, lambda count: more_seeds(ready.graph, prices, count))
 
 
 @click.command(

@@ -164,9 +164,8 @@ class Watcher:
         elapsed = bound_elapsed(ready.graph, prices_of(ready), self.todo)
         expected = elapsed.seconds if elapsed is not None else None
         # Without `rich`, the check says all that is not installed.
-        installed = find_spec("rich") is not None
         shape = (len(ready.graph.tasks), self.title, self.silent, sys.stderr.isatty(), expected)
-        self.display = display(*shape) if installed else None
+        self.display = display(*shape) if find_spec("rich") is not None else None
         if self.display is not None and self.todo:
             # Checks and the start of a cluster take a while.
             about = "" if expected is None else f"about {span(expected)}"

@@ -180,16 +180,17 @@ def _first_chart(
     if score is not None and score.relative_to in material.arms and "reg_plain" in table.columns:
         areas = dict(table.filter(benchmark=MEAN).select("arm", "reg_plain").iter_rows())
         texts = {arm: f"{arm} {formats.number(area)}" for arm, area in areas.items()}
-        area = tag("b", texts.get(score.relative_to), data_areas=json.dumps(texts))
         logarithmic = is_logarithmic(material.curves["budget"])
-        captions: dict[str, tuple[bool, Child]] = {
-            "linear": (
-                logarithmic,
-                ["The filled area is REG against the plain frontier: ", area, " tokens."],
-            ),
-            "logarithmic": (not logarithmic, "The axis is logarithmic, so the filled area is not REG."),
-        }
-        about += [tag("span", text, data_axis=axis, hidden=hide) for axis, (hide, text) in captions.items()]
+        filled = [
+            "The filled area is REG against the plain frontier: ",
+            tag("b", texts.get(score.relative_to), data_areas=json.dumps(texts)),
+            " tokens.",
+        ]
+        uneven = "The axis is logarithmic, so the filled area is not REG."
+        about += [
+            tag("span", filled, data_axis="linear", hidden=logarithmic),
+            tag("span", uneven, data_axis="logarithmic", hidden=not logarithmic),
+        ]
     group = figures.curve_group(gallery, material, charts[0][0], [MEAN], keys=ranking_list)
     return [tag("div", group, class_="first"), tag("p", about, class_="note")]
 

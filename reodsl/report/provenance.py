@@ -7,7 +7,7 @@ import platform
 import re
 import shlex
 from collections.abc import Mapping
-from pathlib import PurePosixPath
+from pathlib import Path
 
 from reodsl.diagnostics import plural
 from reodsl.graph.lower import lower
@@ -165,11 +165,10 @@ def _command(name: str, spec: Spec, *arguments: str) -> str:
         arguments: arguments between the spec and the changes.
     """
     words = [word for change in spec.changes for word in (change.option, f"{change.target}={change.value}")]
-    file = PurePosixPath(spec.path).name
-    text = "\n".join(text for path, text in spec.sources.items() if PurePosixPath(path).name == file)
+    # A model card has the file's name alone.
+    text = next((text for path, text in spec.sources.items() if Path(path).name == Path(spec.path).name), "")
     studies = re.findall(r"^study\s+(\w+)", text, re.MULTILINE)
-    if len(studies) > 1 and spec.study.name in studies:
-        words += ["--target", spec.study.name]
+    words += ["--target", spec.study.name] if len(studies) > 1 and spec.study.name in studies else []
     return shlex.join(["reodsl", name, spec.path or "SPEC.reo", *arguments, *words])
 
 

@@ -86,8 +86,11 @@ def outcome(verdict: StudyVerdict | None, settling: Sequence[str] = ()) -> dict[
     """
     if verdict is None:
         return None
-    command = next(iter(settling[1:]), None)
-    return {"sentences": [*sentences(verdict), *settling[:1]], "command": command, **to_json(verdict)}
+    return {
+        "sentences": [*sentences(verdict), *settling[:1]],
+        "command": next(iter(settling[1:]), None),
+        **to_json(verdict),
+    }
 
 
 def read_verdict(folder: Path) -> Any:

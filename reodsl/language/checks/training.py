@@ -161,9 +161,7 @@ def check_warmup(case: CheckedExperiment, stage: CheckedStage) -> Iterator[Diagn
     rising = warmup_steps(float(warmup.number), int(steps.number)) if is_share else int(warmup.number)
     if rising and (rising < steps.number or rising == 1):
         return
-    too_long = (
-        f"the learning rate rises to the end: {plural(rising, 'step')} of warm-up, {steps.number} of training"
-    )
+    too_long = f"the warm-up has {plural(rising, 'step')} and the stage {steps.number}, so it never ends"
     too_short = f"{float(warmup.number):.3g} of {steps.number} steps, rounded down, is no step"
     yield warmup.warning(
         "W0523",
@@ -178,18 +176,17 @@ def check_warmup(case: CheckedExperiment, stage: CheckedStage) -> Iterator[Diagn
 def check_intervals(case: CheckedExperiment, stage: CheckedStage) -> Iterator[Diagnostic]:
     """Report W0523 if a stage ends before its monitor measures again, its lag is reached or its learning rate falls."""
     steps, num_steps = stage["steps"], int(stage["steps"].number)
-    falls = stage["optim.decay"].text == "linear"
     tenth, most = plural(max(1, num_steps // 10), "step"), plural(num_steps - 1, "step")
+    start_of_last = 1 - 1 / num_steps if stage["optim.decay"].text == "linear" else 2.0  # above all shares
     # Each setting with the least value that the stage ends before, and a value to write in a stage of so many steps.
     findings = (
         ("monitor.every", num_steps, "`monitor` is measured once, before the first step", tenth, 2),
         ("lag", num_steps, "its first weights sample all responses, as with less `lag`", most, 2),
-        ("optim.decay_from", 1 - 1 / num_steps, "the learning rate never falls", "50%", 3),
+        ("optim.decay_from", start_of_last, "the learning rate never falls", "50%", 3),
     )
     for path, too_late, reason, value, least in findings:
         setting, name = stage[path], path.rpartition(".")[2]
-        is_users = setting.is_given and not setting.file.startswith(LIBRARY_PATH)
-        if is_users and (falls or name != "decay_from") and setting.number >= too_late:
+        if setting.is_given and not setting.file.startswith(LIBRARY_PATH) and setting.number >= too_late:
             yield setting.warning(
                 "W0523",
                 f"the stage has {plural(num_steps, 'step')}: {reason}",
