@@ -160,7 +160,7 @@ It ends in one expression, a number for the whole response, or in
 | --- | --- |
 {"".join(f"| {code} | {means} |" + chr(10) for code, means in REWARD_WORDS)}
 Units are checked: `+`, `-`, comparisons, `min` and `max` take equal units, `/` cancels them, and a reward has no unit.
-The range of every expression is followed, and a divisor that may be 0 is refused: a parameter declares its range,
+The checker follows the range of every expression. It refuses a divisor that may be 0. A parameter declares its range,
 as in `reward mine(longest: tokens in 1 token..1M tokens, weight: number = 0.5)`.
 
 A statistic may contain another statistic over another variable: `mean(correct(z) for z in group if count(w for w in group if
