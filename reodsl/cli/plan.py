@@ -100,8 +100,10 @@ def _settling(ready: Ready, plan: Plan, prices: Prices) -> tuple[str, ...]:
     from reodsl.numbers.verdict import from_json
     from reodsl.report.verdict_words import read_verdict, settle
 
-    data = read_verdict(ready.store.path(key))
-    verdict = None if data is None else from_json(data)
+    try:
+        verdict = from_json(read_verdict(ready.store.path(key)))
+    except ValueError:  # none, or that of another version
+        return ()
     return settle(ready.spec, verdict, lambda count: more_seeds(ready.graph, prices, count))
 
 

@@ -163,11 +163,10 @@ class Watcher:
         self.todo = (*plan.now, *plan.later)
         elapsed = bound_elapsed(ready.graph, prices_of(ready), self.todo)
         expected = elapsed.seconds if elapsed is not None else None
-        # Without `rich`, the check says all that is not installed.
+        # The checks that follow take a while. They say what is not installed where `rich` is not.
         shape = (len(ready.graph.tasks), self.title, self.silent, sys.stderr.isatty(), expected)
         self.display = display(*shape) if find_spec("rich") is not None else None
         if self.display is not None and self.todo:
-            # Checks and the start of a cluster take a while.
             about = "" if expected is None else f"about {span(expected)}"
             self.display.say("planned", f"{plural(len(self.todo), 'task')} to run", about)
         self.doubts = Doubts(ready, self.silent)

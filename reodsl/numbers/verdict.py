@@ -278,7 +278,7 @@ def from_json(data: Any, new_names: Mapping[str, str] | None = None) -> StudyVer
     try:
         return StudyVerdict(
             **{
-                **{key: value for key, value in data.items() if key != "sentences"},
+                **{key: value for key, value in data.items() if key not in ("sentences", "command")},
                 **{key: pairs(data[key]) for key in ("tied", "pairs", "against_baseline")},
                 **{key: tuple(arm(name) for name in data[key]) for key in ("arms", "leaders")},
                 "baseline": None if data["baseline"] is None else arm(data["baseline"]),

@@ -48,8 +48,7 @@ def settle(
         verdict: its verdict.
         cost: function that returns what a number of further seeds costs.
     """
-    sizes = None if verdict is None else verdict.extension
-    if verdict is None or sizes is None:
+    if verdict is None or (sizes := verdict.extension) is None:
         return ()
 
     def enough(seeds: int) -> str:

@@ -17,7 +17,7 @@ MOST = {
     "statements": 40_860,
     "codes": 182,
     "settings": 295,
-    "lines of tests": 78_963,
+    "lines of tests": 78_961,
 }
 
 

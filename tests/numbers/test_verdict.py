@@ -241,7 +241,9 @@ def test_common_responses_are_paired_by_question_seed_and_sample():
 
 
 def read(verdict: StudyVerdict, *names: Any) -> StudyVerdict:
-    return from_json(json.loads(json.dumps(to_json(verdict), allow_nan=False)), *names)
+    return from_json(
+        json.loads(json.dumps({"sentences": [], "command": None} | to_json(verdict), allow_nan=False)), *names
+    )
 
 
 @pytest.mark.parametrize("seeds", [1, 3])
