@@ -16,7 +16,7 @@ DROPPED = MappingProxyType(
         "reodsl run --allow-judge": 'ask the model in a function of yours: `verifier = python("checks.py:check")`',
         "judge()": 'ask the model in a function of yours: `verifier = python("checks.py:check")`',
         "tools": "a response is one turn of the model; prime-rl and verl train models that call tools",
-        "reply": "a response is one turn of the model, so no reply of a tool stands between two",
+        "reply": "a response is one turn of the model, so a tool cannot reply in the middle of it",
         "reodsl run --allow-weights": "training starts servers of its own; "
         '`served("MODEL", address: "…")` evaluates a model that a running server has',
         "final": 'write `answer = [boxed, after("answer is"), last_number]`, or `regex("…")` for the form that '

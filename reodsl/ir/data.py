@@ -210,7 +210,7 @@ class After(IR):
     """Reads the line after the last marker as the answer."""
 
     kind: Literal["after"] = "after"
-    marker: str = setting(Text(), "what stands before it", 'after("####")')
+    marker: str = setting(Text(), "the text before the answer", 'after("####")')
 
 
 @kind("regex", form="call", positional=("pattern",))

@@ -275,7 +275,7 @@ def start(low: Lowering, record: Record) -> Start:
             )
         if source.kind == "model":
             return FromModel(model=build(Model, source))
-    raise LookupError(f"{record.kind} `{record.name}` stands for no weights")
+    raise LookupError(f"{record.kind} `{record.name}` has no weights")
 
 
 def experiment(low: Lowering, record: values.DeclaredExperiment) -> Experiment:

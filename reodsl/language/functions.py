@@ -177,7 +177,7 @@ REASONING_STEPS = _signature(
     "steps",
     "Splits a response at its reasoning steps.",
     {
-        "separator": _required(Text(nonempty=False), "what stands between chunks", r'separator: "\n\n"'),
+        "separator": _required(Text(nonempty=False), "the text between two chunks", r'separator: "\n\n"'),
         "keywords": _required(ListOf(Text()), "what opens a step", 'keywords: ["Wait", "Alternatively"]'),
         "min_chunks": Setting(COUNT, "chunks before a new step may open", default=1),
         "to": Setting(TOKENS, "the longest response; left out, the longest of the rollout"),

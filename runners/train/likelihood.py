@@ -239,7 +239,7 @@ def require_truths(
     if missing:
         raise problem(
             "E0941",
-            f"the {'reward reads' if scores else 'teacher is told'} the reference answers of questions, and"
+            f"the {'reward reads' if scores else 'prompt of the teacher has'} the reference answers of questions, and"
             f" {len(missing)} of {len(questions)} have none",
             where=f"question {missing[0]}",
             help='name the column of reference answers, as in `columns: columns(answer: "answer")`, or '

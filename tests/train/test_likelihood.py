@@ -256,7 +256,7 @@ def test_a_question_without_an_answer_ends_the_stage_before_it_samples(bench, re
     stage = ppo(OUTCOME, steps=1)
     taught = {"kl": 1.0, "teacher_wording": Wording(question="{answer} {question}")}
     stage = stage.model_copy(update={"method": stage.method.model_copy(update=taught)})
-    with pytest.raises(Problem, match="the teacher is told the reference answers of questions, and 1 of"):
+    with pytest.raises(Problem, match="the prompt of the teacher has the reference answers"):
         bench.train(stage, "refused_teacher", start="base", data="unanswered")
 
 
