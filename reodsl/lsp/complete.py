@@ -14,7 +14,7 @@ from reodsl.ir.setting import Condition, Flag
 from reodsl.language.fitting import list_kinds
 from reodsl.language.functions import SIGNATURES
 from reodsl.language.hints import list_declarations
-from reodsl.language.modules import LIBRARY, STD, Modules, ParsedFile, list_library
+from reodsl.language.modules import LIBRARY, STD, Modules, list_library
 from reodsl.language.reference import MEASURE_WORDS, REWARD_WORDS
 from reodsl.language.reward.names import FUNCTIONS, MEASURES
 from reodsl.language.reward.selection import CHOICES, PICK_SETTINGS
@@ -29,6 +29,14 @@ Sort = Literal["kind", "setting", "word", "name", "function", "module"]
 _MODULE = re.compile(r"\s*from\s+([.\w]*)$")
 _NAMES = re.compile(r"\s*from\s+([.\w]+)\s+import\s+(?:[\w\s,]*[\s,])?(\w*)$")
 MOST_FILES = 200
+_REPEATED = {
+    "arm": "An arm for each value of a list, or of several.",
+    "stage": "A stage for each value of a list.",
+}
+_NUMBERS = {
+    "track": "A number that moves with training: `track warm = min(1, step / 100 steps)`.",
+    "metric": "A number that is logged each step: `metric spread = std(len(z) for z in group)`.",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,13 +71,12 @@ def completions(analysis: Analysis, line: int, column: int) -> tuple[Completion,
     """
     lines = lines_of(analysis.text)
     text_before = lines[line - 1][: column - 1] if line <= len(lines) else ""
-    if _is_in_comment_or_text(text_before):
+    bare = re.sub(r'"(?:\\.|[^"\\])*"', "", text_before)
+    if '"' in bare or "#" in bare:
         return ()
-    match = _MODULE.match(text_before)
-    if match:
+    if match := _MODULE.match(text_before):
         return _distinct(_modules(analysis, _typed_span(analysis, line, column, match.group(1))))
-    match = _NAMES.match(text_before)
-    if match:
+    if match := _NAMES.match(text_before):
         return _distinct(
             _complete_provided(analysis, match.group(1), _typed_span(analysis, line, column, match.group(2)))
         )
@@ -77,16 +84,6 @@ def completions(analysis: Analysis, line: int, column: int) -> tuple[Completion,
     word = site.word
     span = Span(str(analysis.path), line, word.span.column if word else column, line, column)
     return _distinct(_complete_at(analysis, site, span))
-
-
-def _is_in_comment_or_text(prefix: str) -> bool:
-    """Return whether a cursor is inside a comment or a text in quotes.
-
-    Args:
-        prefix: The text of the line before the cursor.
-    """
-    bare = re.sub(r'"(?:\\.|[^"\\])*"', "", prefix)
-    return '"' in bare or "#" in bare
 
 
 def _typed_span(analysis: Analysis, line: int, column: int, typed: str) -> Span:
@@ -137,10 +134,8 @@ def _complete_at(analysis: Analysis, site: CursorSite, span: Span) -> Iterator[C
                 "let", "kind", span, doc="Names a value: `let mu = mean(len(z) for z in group)`."
             )
             if frame.body == "reward":
-                doc = "A number that moves with training: `track warm = min(1, step / 100 steps)`."
-                yield Completion("track", "kind", span, doc=doc)
-                doc = "A number that is logged each step: `metric spread = std(len(z) for z in group)`."
-                yield Completion("metric", "kind", span, doc=doc)
+                for name, doc in _NUMBERS.items():
+                    yield Completion(name, "kind", span, doc=doc)
         if not tokens or tokens[-1].type not in ("LET", "DENSE", "FOR"):  # else a new name
             yield from _formula(analysis, site, span)
         return
@@ -183,9 +178,8 @@ def _complete_member(analysis: Analysis, site: CursorSite, span: Span) -> Iterat
     parts: list[str] = []
     tokens, end = site.tokens_before, len(site.tokens_before)
     while end > 1 and tokens[end - 1].type == "DOT" and is_word(tokens[end - 2]):
-        parts.append(tokens[end - 2].text)
+        parts.insert(0, tokens[end - 2].text)
         end -= 2
-    parts.reverse()
     if parts[:1] == [STD]:
         inside = "".join(f"{folder_name}." for folder_name in parts[1:])
         for name in list_library():
@@ -238,10 +232,8 @@ def _settings(analysis: Analysis, site: CursorSite, span: Span) -> Iterator[Comp
         )
     for child in kind.children if kind is not None else ():
         yield Completion(child, "kind", span, doc=KINDS[child].doc if child in KINDS else "")
-        if child == "arm":
-            yield Completion("arms", "kind", span, doc="An arm for each value of a list, or of several.")
-        if child == "stage":
-            yield Completion("stages", "kind", span, doc="A stage for each value of a list.")
+        if child in _REPEATED:
+            yield Completion(f"{child}s", "kind", span, doc=_REPEATED[child])
 
 
 def _find_known_settings(analysis: Analysis, site: CursorSite) -> tuple[str, set[str]]:
@@ -303,11 +295,10 @@ def _values(analysis: Analysis, site: CursorSite, span: Span) -> Iterator[Comple
             yield Completion(word, "word", span, doc=field.doc, best=True)
     for local in site.locals.values():
         yield Completion(local.name, "name", span, local.kind, best=local.kind in kinds)
-    main = analysis.program.main
-    for name, item in _list_scope(analysis, main) if main is not None else ():
+    scope = dict(_list_scope(analysis))
+    for name, item in scope.items():
         if name != site.frame.owner:
             yield Completion(name, "name", span, item.kind_name, item.doc or "", item.kind_name in kinds)
-    scope = {name for name, _ in _list_scope(analysis, main)} if main is not None else set()
     for module, kind, name in list_declarations():
         if kind in kinds and name not in scope:
             edit = add_import(analysis, module, name)
@@ -369,8 +360,7 @@ def _formula(analysis: Analysis, site: CursorSite, span: Span) -> Iterator[Compl
 
 def _list_names(analysis: Analysis, span: Span, kinds: tuple[str, ...]) -> Iterator[Completion]:
     """Yield completions of `span` by names in the file's scope, imports included, that are of the given kinds."""
-    main = analysis.program.main
-    for name, item in _list_scope(analysis, main) if main is not None else ():
+    for name, item in _list_scope(analysis):
         if item.kind_name in kinds:
             yield Completion(name, "name", span, item.kind_name, item.doc or "")
 
@@ -385,8 +375,10 @@ def _word_doc(name: str) -> str:
     return "\n".join(forms)
 
 
-def _list_scope(analysis: Analysis, main: ParsedFile) -> Iterator[tuple[str, tree.ModuleItem]]:
-    """Yield the names that a file declares or imports, each with its declaration."""
+def _list_scope(analysis: Analysis) -> Iterator[tuple[str, tree.ModuleItem]]:
+    """Yield the names that the spec declares or imports, each with its declaration."""
+    if (main := analysis.program.main) is None:
+        return
     yield from main.items.items()
     loaded = analysis.program.context.modules.loaded
     for name, imported in main.imports.items():
@@ -402,8 +394,7 @@ def _modules(analysis: Analysis, span: Span) -> Iterator[Completion]:
     folder = analysis.path.parent
     if folder.is_relative_to(LIBRARY):
         return
-    files = [*folder.glob("*.reo"), *folder.glob("*/*.reo")]
-    for path in sorted(files)[:MOST_FILES]:
+    for path in sorted([*folder.glob("*.reo"), *folder.glob("*/*.reo")])[:MOST_FILES]:
         parts = path.relative_to(folder).with_suffix("").parts
         if path != analysis.path and all(word.isidentifier() for word in parts):
             yield Completion("." + ".".join(parts), "module", span)

@@ -102,9 +102,8 @@ def _hint_item(analysis: Analysis, item: tree.ModuleItem, first: int, last: int)
         for span, unit in let_units(analysis.program.context, record).items():
             if unit and first <= span.line <= last:
                 yield Hint(span.end_line, span.end_column, f": {name_unit(unit)}")
-    elif isinstance(record, WrittenBudgets):
-        if first <= item.span.end_line <= last:
-            yield Hint(item.span.end_line, item.span.end_column, f" {_budgets(record)}")
+    elif isinstance(record, WrittenBudgets) and first <= item.span.end_line <= last:
+        yield Hint(item.span.end_line, item.span.end_column, f" {_budgets(record)}")
     elif isinstance(record, Record):
         values = dict[tuple[int, int], dict[str, None]]()
         # Values may differ between stages, above all those that depend on the variable of a sweep.

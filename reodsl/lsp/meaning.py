@@ -108,7 +108,10 @@ def _explain(analysis: Analysis, site: CursorSite, word: Token) -> Explanation |
     if not tokens and frame.bracket == "{":
         field = frame.fields().get(word.text)
         if field is not None and follows != "NAME":
-            return _explain_setting(analysis, site, word, field)
+            slot = _find_slot(analysis, site, word.text)
+            # The definition is the line that set the replaced value, or else the line that set the value.
+            defined = (slot.parent or slot).span if slot else None
+            return partial(_describe_setting, word.text, field, slot), defined
         if follows == "NAME" and word.text in KINDS:
             return _ready(f"**{word.text}**: {KINDS[word.text].doc}")
     return _explain_name(analysis, site, word)
@@ -213,21 +216,6 @@ def _describe_declared(analysis: Analysis, module: ParsedFile, item: tree.Module
     if module is not analysis.program.main:
         parts.append(f"from {module.path}, line {item.name.span.line}")
     return "\n\n".join(parts)
-
-
-def _explain_setting(analysis: Analysis, site: CursorSite, word: Token, field: Setting) -> Explanation:
-    """Return the explanation of a setting: its description, its value, and the value that it replaces.
-
-    The definition is the line that set the replaced value, or else the line that set the value.
-
-    Args:
-        analysis: The evaluated spec.
-        site: The cursor with the tokens and brackets around it.
-        word: The token of the setting's name.
-        field: The declaration of the setting.
-    """
-    slot = _find_slot(analysis, site, word.text)
-    return partial(_describe_setting, word.text, field, slot), (slot.parent or slot).span if slot else None
 
 
 def _describe_setting(name: str, field: Setting, slot: Slot | None) -> str:

@@ -50,8 +50,9 @@ class Frame:
     """The settings that the frame has so far."""
 
     def fields(self) -> Mapping[str, Setting]:
-        """Return the settings or arguments that may be written in this bracket."""
-        return fields_of(self.kind)
+        """Return the settings or arguments that may be written in this bracket; empty for an unknown name."""
+        kind_or_function = KINDS.get(self.kind) or SIGNATURES.get(self.kind)
+        return kind_or_function.fields if kind_or_function is not None else {}
 
     def add(self, token: Token) -> None:
         """Append a token to the present statement."""
@@ -59,11 +60,6 @@ class Frame:
         if token.type == "COLON" and self.argument is None and self.statement:
             self.argument = self.statement[-1].text
         self.statement.append(token)
-
-    def end_statement(self) -> None:
-        """Start a new statement."""
-        self.statement.clear()
-        self.has_sign, self.argument = False, None
 
 
 @dataclass(slots=True)
@@ -98,12 +94,6 @@ class CursorSite:
     """True if a sign of assignment stands before the position."""
 
 
-def fields_of(kind: str) -> Mapping[str, Setting]:
-    """Return the settings of a kind, or the arguments of a function; empty for an unknown name."""
-    kind_or_function = KINDS.get(kind) or SIGNATURES.get(kind)
-    return kind_or_function.fields if kind_or_function is not None else {}
-
-
 def find_expected(frame: Frame) -> Setting | None:
     """Return the setting or argument whose value is being written at the end of a bracket's statement.
 
@@ -131,17 +121,18 @@ def locate(text: str, line: int, column: int) -> CursorSite:
             cursor.
     """
     tokens = tokens_of(text)
-    word_index = next(
+    word = next(
         (
-            i
-            for i, token in enumerate(tokens)
+            token
+            for token in tokens
             if is_word(token)
             and token.span.line == line
             and token.span.column <= column <= token.span.end_column
         ),
         None,
     )
-    stop = word_index if word_index is not None else _index_at(tokens, line, column)
+    behind = (i for i, t in enumerate(tokens) if t is word or (t.span.line, t.span.column) >= (line, column))
+    stop = next(behind, len(tokens))
     stack = [Frame("")]
     for i, token in enumerate(tokens[:stop]):
         _follow_token(stack, token, tokens[i - 1] if i else None)
@@ -154,13 +145,9 @@ def locate(text: str, line: int, column: int) -> CursorSite:
         _follow_token(stack, tokens[i], tokens[i - 1] if i else None)
         if len(stack) < depth:
             break
-    if word_index is not None:
-        names |= frame.setting_names - {tokens[word_index].text}
-    else:
-        names |= frame.setting_names
-    after_index = (word_index + 1) if word_index is not None else stop
+    names |= frame.setting_names - {word.text if word is not None else ""}
+    after_index = stop + (word is not None)
     after = tokens[after_index] if after_index < len(tokens) else None
-    word = tokens[word_index] if word_index is not None else None
     return CursorSite(frame, tokens_before, word, after, locals_, names, field_, has_sign)
 
 
@@ -194,20 +181,6 @@ def is_word(token: Token) -> bool:
     )
 
 
-def _index_at(tokens: Sequence[Token], line: int, column: int) -> int:
-    """Return the index of the first token at or behind a position; the number of tokens if there is none.
-
-    Args:
-        tokens: The tokens of the text.
-        line: The line of the position, from 1.
-        column: The column of the position, from 1.
-    """
-    return next(
-        (i for i, token in enumerate(tokens) if (token.span.line, token.span.column) >= (line, column)),
-        len(tokens),
-    )
-
-
 def _follow_token(stack: list[Frame], token: Token, previous: Token | None) -> None:
     """Update the stack of open brackets for the next token.
 
@@ -237,7 +210,8 @@ def _follow_token(stack: list[Frame], token: Token, previous: Token | None) -> N
             token.type == "NEWLINE" and frame.bracket in ("(", "[")
         ):
             return
-        frame.end_statement()
+        frame.statement.clear()
+        frame.has_sign, frame.argument = False, None
     else:
         if not frame.statement and is_word(token):
             frame.setting_names.add(token.text)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
+from fractions import Fraction
 from typing import Literal
 
 from reodsl.diagnostics import Diagnostic, Label, Problem, Span, error
@@ -136,13 +137,7 @@ def linear(l_max: int, n: int) -> Schedule:
     """
     check_l_max(l_max)
     check_count(n, l_max)
-    return round_schedule([_ratio(i * l_max, n + 1) for i in range(1, n + 1)], l_max)
-
-
-def _ratio(number: int, divisor: int) -> int:
-    """Return the exact quotient of two whole numbers, rounded to even at a half."""
-    quotient, rest = divmod(number, divisor)
-    return quotient + (2 * rest > divisor or (2 * rest == divisor and quotient % 2 == 1))
+    return round_schedule([round(Fraction(i * l_max, n + 1)) for i in range(1, n + 1)], l_max)
 
 
 def explicit(budgets: Sequence[int], l_max: int) -> Schedule:

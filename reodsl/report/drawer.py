@@ -61,11 +61,11 @@ def renumber_ids(svg: str) -> str:
     Vega continues its numbers from chart to chart, so equal charts would give different files.
     """
     numbers: dict[str, str] = {}
-
-    def renumber(match: re.Match[str]) -> str:
-        return match[1] + match[2] + numbers.setdefault(match[2] + match[3], str(len(numbers)))
-
-    return re.sub(r'(id="|url\(#)(gradient_|clip)(\d+)', renumber, svg)
+    return re.sub(
+        r'(id="|url\(#)(gradient_|clip)(\d+)',
+        lambda m: m[1] + m[2] + numbers.setdefault(m[2] + m[3], str(len(numbers))),
+        svg,
+    )
 
 
 if __name__ == "__main__":

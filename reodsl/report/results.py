@@ -113,9 +113,8 @@ def columns_of(table: pl.DataFrame, benchmark: str, fields: Sequence[str]) -> tu
         benchmark: name of the benchmark, or `mean`.
         fields: names of columns.
     """
-    if benchmark != MEAN or "reg" not in fields:
-        return filled_columns(table, fields)
-    return filled_columns(table, ("difference", *fields, "reg_plain"))
+    extended = benchmark == MEAN and "reg" in fields
+    return filled_columns(table, ("difference", *fields, "reg_plain") if extended else fields)
 
 
 def cell(row: Mapping[str, Any], benchmark: str, column: str, *, roomy: bool) -> Cell:

@@ -166,11 +166,10 @@ def compare_numbers(layout: Table, table: pl.DataFrame) -> pl.DataFrame:
     measures = set(layout.column_names) | ({"change_pct"} if "reg" in layout.column_names else set())
     cells = {(row["arm"], row["benchmark"]): row for row in table.to_dicts() if row["arm"] in layout.rows}
     titles = {row.name: row.title for row in printed.rows}
-    evaluated = [name for name in layout.rows if any(arm == name for arm, _ in cells)]
-    arms = [*titles, *(name for name in evaluated if name not in titles)]
+    evaluated = (name for name in layout.rows if any(arm == name for arm, _ in cells))
     benchmarks = list(dict.fromkeys([*printed.benchmarks, *(benchmark for _, benchmark in cells)]))
     rows = []
-    for arm in arms:
+    for arm in dict.fromkeys((*titles, *evaluated)):
         for benchmark in benchmarks:
             for measure, name in FIELDS:
                 measured = _find_measured(cells, arm, benchmark, measure, printed.relative_to)

@@ -193,20 +193,10 @@ def test_hostile_texts_stay_texts(hostile: Path, page: Page) -> None:
 
 @pytest.mark.usefixtures("undrawn")
 def test_accepted_results_are_told_with_change_and_reason(material: Material, page: Page) -> None:
-    kept = {
-        "task": "vanilla.train.s1",
-        "because": HOSTILE,
-        "changes": ["optim.lr 0.0005 -> 0.0004"],
-        "at": "",
-    }
+    kept = {"task": "vanilla.train.s1", "because": HOSTILE, "changes": ["optim.lr 0.0005 -> 0.0004"]}
     told = Page(page_of(replace(material, acceptances=(kept,)), Gallery(), {}))
     text = " ".join(told.words)
-    for words in (
-        "Results accepted as they were",
-        "vanilla.train.s1",
-        "optim.lr 0.0005 -> 0.0004",
-        "window.pwned",
-    ):
+    for words in ("Results accepted as they were", kept["task"], *kept["changes"], "window.pwned"):
         assert words in text
     assert len(told.scripts) == len(page.scripts)
     assert "Results accepted" not in " ".join(page.words)
@@ -258,11 +248,9 @@ def test_the_commonest_reasons_of_what_was_never_judged_are_listed(
         None,
     ]
     pl.DataFrame({"unsettled": said}).write_parquet(tmp_path / "samples.parquet")
-    old, new = tmp_path / "old", tmp_path / "new"
-    old.mkdir()
-    new.mkdir()
-    pool = tmp_path / "pool"
-    pool.mkdir()
+    for folder in (folders := [tmp_path / name for name in ("old", "new", "pool")]):
+        folder.mkdir()
+    old, new, pool = folders
     said = [f"failed: `a.py:f` said '{number}'" for number in (1, 2, 2)]
     pl.DataFrame({"unsettled": said}).write_parquet(pool / "samples.parquet")
     pl.DataFrame({"unsettled": [None, ["reward: late"] * 2]}).write_parquet(new / "rollouts.parquet")

@@ -70,7 +70,7 @@ def test_what_differs_is_good_below_the_baseline_and_bad_above(material: Materia
     assert sum(bool(row["difference_star"]) for row in rows.values()) > 1
 
 
-def test_of_many_arms_the_first_and_the_baseline_stand_there(
+def test_of_many_arms_the_first_and_the_baseline_stand_there_and_none_without_a_score(
     material: Material, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(module, "MOST_LISTED", 2)
@@ -78,12 +78,9 @@ def test_of_many_arms_the_first_and_the_baseline_stand_there(
     html = ranking(material, table)
     assert list(items(html)) == [*rank_arms(table)[:2], "vanilla"]
     assert "and 3 more, in the table" in str(html)
-
-
-def test_without_a_score_there_is_no_line(material: Material) -> None:
     study = material.study.model_copy(update={"score": None})
     bare = replace(material, spec=material.spec.model_copy(update={"study": study}))
-    assert ranking(bare, tables.main(material)) is None
+    assert ranking(bare, table) is None
 
 
 def test_the_matrix_has_every_two_arms_once(material: Material) -> None:
