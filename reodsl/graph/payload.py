@@ -14,7 +14,7 @@ from reodsl.ir.data import After, Chance, Comparison, Data, File, Grading, HubDa
 from reodsl.ir.expression import list_sampled
 from reodsl.ir.model import Architecture, Folder, Model, ServedModel
 from reodsl.ir.reward import OracleBudgets, QuestionBudgets
-from reodsl.ir.study import CONFIDENCE, Arm, Study, Suite
+from reodsl.ir.study import Arm, Study, Suite
 from reodsl.ir.training import (
     Experiment,
     FromResults,
@@ -229,7 +229,7 @@ def measure_work(study: Study) -> Work:
     return {
         "measures": study.measures,
         "relative_to": score.relative_to if score is not None else None,
-        "confidence": score.confidence if score is not None else CONFIDENCE,
+        "confidence": study.confidence,
     }
 
 

@@ -433,6 +433,11 @@ class Study(IR):
         )
         return tuple(dict.fromkeys(column for column in columns if isinstance(column, Measure)))
 
+    @property
+    def confidence(self) -> float:
+        """Return the confidence of intervals: the score's, or the usual one without a score."""
+        return self.score.confidence if self.score is not None else CONFIDENCE
+
     def arm(self, name: str) -> Arm:
         """Return the arm named `name`."""
         return next(arm for arm in self.arms if arm.name == name)

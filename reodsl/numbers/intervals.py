@@ -608,14 +608,11 @@ def scores(
         return None if base is None else difference(arm, base, measure, places, confidence, typical or {})
 
     area = change("area")
-    accuracy = {b: arm.accuracy[b] for b in places}
-    spread = spread_of(accuracy)
-    plain = interval_of(accuracy, spread, confidence)
     return Scores(
         model,
         title,
         None,
-        bound_interval(plain, 0.0, 1.0, confidence, spread, count_questions(accuracy)),
+        share_interval({b: arm.accuracy[b] for b in places}, confidence),
         bound_interval(interval({b: arm.length[b] for b in places}, confidence), 0.0, math.inf, confidence),
         None,
         None,
@@ -848,6 +845,21 @@ def interval_of(cells: Cells, spread: Spread | None, confidence: float) -> Inter
         return Interval(value)
     reach = spread.half_width((1 + confidence) / 2)
     return Interval(value, value - reach, value + reach)
+
+
+def share_interval(cells: Cells, confidence: float) -> Interval:
+    """Return a mean share over benchmarks, seeds and questions with its interval, which stays within 0 to 1.
+
+    Args:
+        cells: Shares by benchmark, each [seeds, questions].
+        confidence: Confidence of the interval.
+
+    Returns:
+        The share; without an interval if a benchmark has a single question.
+    """
+    spread = spread_of(cells)
+    plain = interval_of(cells, spread, confidence)
+    return bound_interval(plain, 0.0, 1.0, confidence, spread, count_questions(cells))
 
 
 def negate_interval(positive: Interval) -> Interval:

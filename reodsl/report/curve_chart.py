@@ -5,12 +5,16 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping, Sequence
 
+import numpy as np
 import polars as pl
 
+from reodsl.diagnostics import Problem
+from reodsl.numbers.arm_scores import arm_scores, check_arms
 from reodsl.numbers.curves import KINDS, Curves, common_kind, named_curves
+from reodsl.numbers.intervals import share_interval
 from reodsl.report import tables, theme, vega
 from reodsl.report.drawing import Form, Picture, pictures
-from reodsl.report.material import MEAN, Material, title
+from reodsl.report.material import MEAN, Material, reading, title
 from reodsl.report.vega import Cross, Json, Rows, Width, channel, layer
 
 HEIGHT = 280
@@ -28,7 +32,7 @@ def curves(
     width: Width = vega.WIDTH,
     with_names: bool = False,
 ) -> Json:
-    """Return a chart of accuracy over budgets: each arm's mean over seeds with its range shaded, and the frontier.
+    """Return a chart of accuracy over budgets: each arm's mean over seeds with its interval shaded, and the frontier.
 
     The page sets the chart's parameter `focus` to the arm that is pointed at. All other arms then fade, and the gap of
     this arm to the plain frontier is filled.
@@ -90,7 +94,7 @@ def _draw_curves(
     data = datasets.add(rows)
     named = visible if with_names and len(visible) <= MOST_NAMED else []
     height = max(HEIGHT, vega.NAME_GAP_PIXELS * len(named))
-    highest = max([0.0, *rows["high"].drop_nulls(), *edges["accuracy"].drop_nulls()])
+    highest = max([0.0, *rows["accuracy"], *rows["high"].drop_nulls(), *edges["accuracy"].drop_nulls()])
     # The axis ends at a multiple of 10%, so that names are placed in its pixels.
     top = max(1, math.ceil(10 * highest - 1e-9)) / 10
     axes = _budget_axes([*rows["budget"], *edges["budget"]])
@@ -175,17 +179,47 @@ def curve_rows(material: Material, benchmark: str, arms: Sequence[str]) -> pl.Da
     """Return the curves of some arms on a benchmark.
 
     Returns:
-        Columns `arm`, `budget` (tokens), `accuracy` (share, mean over seeds), `low` and `high` (the range over
-        seeds), and `edge`, the frontier's accuracy at that budget.
+        Columns `arm`, `budget` (tokens), `accuracy` (share, mean over seeds), `low` and `high`, the ends of its interval
+        (null without `add_intervals`), and `edge`, the frontier's accuracy at that budget.
     """
     rows = material.curves.filter((pl.col("benchmark") == benchmark) & pl.col("name").is_in(list(arms)))
-    mean = rows.group_by("name", "budget").agg(
-        pl.col("accuracy").mean(),
-        pl.col("accuracy").min().alias("low"),
-        pl.col("accuracy").max().alias("high"),
-    )
+    ends = [
+        pl.col(end).first() if end in rows.columns else pl.lit(None).alias(end) for end in ("low", "high")
+    ]
+    mean = rows.group_by("name", "budget").agg(pl.col("accuracy").mean(), *ends)
     edge = frontier_rows(material, benchmark).select("budget", pl.col("accuracy").alias("edge"))
     return mean.join(edge, on="budget", how="left").rename({"name": "arm"}).sort("arm", "budget")
+
+
+def add_intervals(material: Material) -> pl.DataFrame:
+    """Return the curves of arms with the ends of their intervals over seeds and questions, as accuracies have them.
+
+    Returns:
+        `material.curves` with the columns `low` and `high` (shares, the same for all seeds). They are null where an arm's
+        forced answers are missing or cannot be paired, and for curves of another kind than `J`.
+    """
+    rows: list[tuple[str, str, int, float | None, float | None]] = []
+    for arm in material.arms if "kind" not in material.curves.columns else ():
+        if not (folders := material.forced_folders(arm)):
+            continue
+        with reading(folders[0]):
+            try:
+                scored, (budgets, *_) = zip(*(arm_scores(folder, arm) for folder in folders), strict=True)
+                check_arms({arm: scored}, budgets, len(scored))
+            except Problem:  # other budgets or questions on a benchmark or in a seed
+                continue
+        for column, budget in enumerate(budgets):
+            forced = {
+                name: np.stack([scores.forced[name][:, column] for scores in scored])
+                for name in scored[0].forced
+            }
+            for benchmark in dict.fromkeys((*forced, MEAN)):
+                cells = forced if benchmark == MEAN else {benchmark: forced[benchmark]}
+                share = share_interval(cells, material.study.confidence)
+                rows.append((arm, benchmark, budget, share.low, share.high))
+    keys = {"name": pl.String, "benchmark": pl.String, "budget": pl.Int64}
+    ends = pl.DataFrame(rows, schema=dict(keys, low=pl.Float64, high=pl.Float64), orient="row")
+    return material.curves.join(ends, on=list(keys), how="left", maintain_order="left")
 
 
 def frontier_rows(material: Material, benchmark: str) -> pl.DataFrame:
@@ -271,7 +305,7 @@ def draw_picture(
         rows = of_benchmark.filter(pl.col("arm") != "").join(
             edges.select("budget", edge="accuracy"), on="budget", how="left"
         )
-        rows = rows.with_columns(low="accuracy", high="accuracy").sort("arm", "budget")
+        rows = rows.with_columns(low=pl.lit(None), high=pl.lit(None)).sort("arm", "budget")
         charts.append(
             _draw_curves(
                 rows,

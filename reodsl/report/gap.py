@@ -37,30 +37,23 @@ def gap_rows(material: Material) -> pl.DataFrame:
         are not of the kind `J`.
     """
     score = material.study.score
-    arms: dict[str, Losses] = {}
-    for arm in material.arms if score is not None and "kind" not in material.curves.columns else ():
-        arm_losses = _losses(material, arm, score.to if score is not None else 0)
-        if arm_losses is not None:
-            arms[arm] = arm_losses
+    arms = {
+        arm: losses
+        for arm in (material.arms if score is not None and "kind" not in material.curves.columns else ())
+        if (losses := _losses(material, arm, score.to if score is not None else 0)) is not None
+    }
     base = arms.get(score.relative_to or "") if score is not None else None
-    confidence = score.confidence if score is not None else 0.95
+    confidence = material.study.confidence
     rows = []
     for arm, losses in arms.items():
         for cause, cells in losses.items():
             for benchmark in (*cells, MEAN) if len(cells) > 1 else (MEAN,):
                 names = list(cells) if benchmark == MEAN else [benchmark]
-                row = {"arm": arm, "benchmark": benchmark, "cause": cause}
                 mean_loss = interval({name: cells[name] for name in names}, confidence)
-                rows.append(row | _ends(mean_loss, ""))
-                if (
-                    base is not None
-                    and losses is not base
-                    and all(
-                        name in base[cause] and base[cause][name].shape == tokens.shape
-                        for name, tokens in cells.items()
-                    )
-                ):
-                    paired = {name: cells[name] - base[cause][name] for name in names}
+                rows.append({"arm": arm, "benchmark": benchmark, "cause": cause} | _ends(mean_loss, ""))
+                others = base[cause] if base is not None and losses is not base else {}
+                if all(name in others and others[name].shape == cells[name].shape for name in cells):
+                    paired = {name: cells[name] - others[name] for name in names}
                     rows[-1] |= _ends(interval(paired, confidence), "change_")
     schema = {"arm": pl.String, "benchmark": pl.String, "cause": pl.String} | dict.fromkeys(
         ("value", "low", "high", "change_value", "change_low", "change_high"), pl.Float64
@@ -78,16 +71,15 @@ def _losses(material: Material, arm: str, to: int) -> Losses | None:
         arm: name of the arm.
         to: last budget that REG integrates to, in tokens.
     """
+    folders = material.forced_folders(arm)
+    if not folders:
+        return None
     seeds = []
-    for seed in material.seeds or (None,):
-        folder = material.evaluations.get((arm, seed)) or material.evaluations.get((arm, None))
-        path = folder / "forced.parquet" if folder is not None else None
-        if path is None or not path.is_file():
-            return None
-        with reading(path):
-            forced = pl.scan_parquet(path, glob=False)
+    for folder in folders:
+        with reading(folder / "forced.parquet"):
+            forced = pl.scan_parquet(folder / "forced.parquet", glob=False)
             budgets = forced.select(pl.col("budget").unique().sort()).collect(engine="streaming")["budget"]
-            samples = pl.scan_parquet(path.with_name("samples.parquet"), glob=False)
+            samples = pl.scan_parquet(folder / "samples.parquet", glob=False)
             seeds.append(_average_losses(forced, samples, weigh(budgets.to_list(), to)))
     cells = {
         cause: {

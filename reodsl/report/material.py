@@ -138,7 +138,8 @@ class Material:
     spec: Spec
     """The spec, without folders of this machine."""
     curves: pl.DataFrame
-    """Curves of arms on each benchmark and `mean`: name, seed, benchmark, budget, accuracy."""
+    """Curves of arms on each benchmark and `mean`: name, seed, benchmark, budget, accuracy. A page adds the ends of
+    intervals (`curve_chart.add_intervals`)."""
     frontiers: pl.DataFrame
     """Frontiers, with the columns of `curves`."""
     winners: pl.DataFrame
@@ -223,6 +224,13 @@ class Material:
     def frontier_arms(self) -> tuple[str, ...]:
         """Return the names of the arms that make the scored frontier."""
         return frontier_arms(self.study)
+
+    def forced_folders(self, arm: str) -> list[Path]:
+        """Return the folders of an arm's evaluations, one for each seed; empty if any lacks forced answers."""
+        seeds = self.seeds or (None,)
+        found = [self.evaluations.get((arm, seed)) or self.evaluations.get((arm, None)) for seed in seeds]
+        folders = [folder for folder in found if folder and (folder / "forced.parquet").is_file()]
+        return folders if len(folders) == len(found) else []
 
     def frontier(self) -> pl.DataFrame:
         """Return the frontier that the study is scored against; without a score, the study's first frontier.
@@ -325,12 +333,10 @@ def sorted_roles(roles: Mapping[Role, Path], kind: str) -> list[tuple[Role, Path
         roles: Folders by role.
         kind: Kind of the role, such as `evaluate`.
     """
-
-    def sort_key(item: tuple[Role, Path]) -> tuple[str, int, bool, int]:
-        role = item[0]
-        return (role.name, role.index or 0, role.seed is not None, role.seed or 0)
-
-    return sorted(((role, folder) for role, folder in roles.items() if role.kind == kind), key=sort_key)
+    return sorted(
+        ((role, folder) for role, folder in roles.items() if role.kind == kind),
+        key=lambda item: (item[0].name, item[0].index or 0, item[0].seed is not None, item[0].seed or 0),
+    )
 
 
 def _concat(frames: list[pl.DataFrame], schema: Mapping[str, Any]) -> pl.DataFrame:

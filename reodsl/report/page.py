@@ -40,7 +40,7 @@ from reodsl.report import (
     trained_amounts,
     verdict_words,
 )
-from reodsl.report.curve_chart import is_logarithmic
+from reodsl.report.curve_chart import add_intervals, is_logarithmic
 from reodsl.report.markup import Child, Markup, json_block, tag
 from reodsl.report.material import MEAN, Material, reading
 from reodsl.report.ranking import choose_highlighted, keep_arms, note_left_out
@@ -64,7 +64,9 @@ def page(
     """
     study = material.study
     table = tables.main(material)
-    material = replace(material, highlighted_arms=choose_highlighted(material, table))
+    material = replace(
+        material, curves=add_intervals(material), highlighted_arms=choose_highlighted(material, table)
+    )
     charts, note = material, note_left_out(material, material.highlighted_arms)
     if note is not None:
         charts = keep_arms(material, material.highlighted_arms)
@@ -81,10 +83,12 @@ def page(
         ("provenance", "How this was made", provenance.section(material, installed)),
     ]
     present = [(key, name, body) for key, name, body in sections if body]
+    lines = [tag("b", "This study is not finished."), *(tag("p", line) for line in material.unfinished)]
+    unfinished = tag("aside", lines, class_="unfinished", role="status") if lines[1:] else None
     body = [
         header,
         navigation([(key, name) for key, name, _ in present], live),
-        _note_unfinished(material),
+        unfinished,
         tag("main", [tag("section", tag("h2", name), body, id=key) for key, name, body in present]),
         tag("footer", f"Made by reodsl {installed.get('reodsl', '')}. This page needs no network."),
     ]
@@ -168,13 +172,15 @@ def _first_chart(
     charts = _curve_charts(material)
     if not charts:
         return ranking_list
-    score = material.study.score
+    study, score = material.study, material.study.score
     about: list[Child] = ["Each response is cut off at the budget and the model must answer immediately. "]
     if score is not None and material.frontier().height:
         about.append(
             "The dashed line is the plain frontier, the best measured accuracy at each budget among the arms marked "
             "`frontier`. "
         )
+    if material.curves["low"].drop_nulls().len():
+        about.append(f"Shading: {100 * study.confidence:g}% intervals. ")
     if score is not None and score.relative_to in material.arms and material.frontier().height:
         about.append(f"The gap of {score.relative_to} to it is filled; point at another arm to see its gap. ")
     if score is not None and score.relative_to in material.arms and "reg_plain" in table.columns:
@@ -257,14 +263,6 @@ def verdict(study_verdict: StudyVerdict | None, settling: Sequence[str] = ()) ->
     )
     words = tag("p", lines[0], class_="headline"), tag("p", " ".join(lines[1:])), advice
     return tag("div", words, class_="verdict")
-
-
-def _note_unfinished(material: Material) -> Markup | None:
-    """Return a note that lists what a page leaves out because the study has not ended; None if it has ended."""
-    if not material.unfinished:
-        return None
-    items = [tag("p", line) for line in material.unfinished]
-    return tag("aside", tag("b", "This study is not finished."), items, class_="unfinished", role="status")
 
 
 def _results(material: Material, table: pl.DataFrame) -> list[Child]:

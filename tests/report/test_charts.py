@@ -14,9 +14,11 @@ import polars as pl
 import pytest
 
 from reodsl.ir.study import Chart
+from reodsl.numbers.arm_scores import arm_scores
 from reodsl.numbers.curves import Curve
+from reodsl.numbers.intervals import score_arms
 from reodsl.report import tables, theme
-from reodsl.report.curve_chart import HEIGHT, curve_rows, curves, draw_picture, frontier_rows
+from reodsl.report.curve_chart import HEIGHT, add_intervals, curve_rows, curves, draw_picture, frontier_rows
 from reodsl.report.export import COLUMN, write_charts
 from reodsl.report.figures import Gallery, curve_group, declared_group
 from reodsl.report.line_charts import LABELS, MOST_POINTS, metrics_of, training, training_rows
@@ -25,6 +27,7 @@ from reodsl.report.page import page, training_section
 from reodsl.report.theme import COLOURS, UNTRAINED_COLOUR, colours
 from reodsl.report.tradeoff_charts import scatter
 from reodsl.report.vega import MOST_LETTERS, NAME_GAP_PIXELS, Rows, axis, place_names
+from tests.report.synthetic import GRID
 
 
 def shape_of(value: Any) -> Any:
@@ -71,6 +74,23 @@ def test_curves_carry_the_gap_that_reg_integrates(material: Material) -> None:
         "reg_plain"
     ].item()
     assert area == pytest.approx(reg)
+
+
+def test_a_curve_has_the_intervals_of_accuracies(of_seeds: Material) -> None:
+    """Each budget is compared with a score whose complete responses are the answers that are forced there."""
+    drawn, folders = add_intervals(of_seeds), of_seeds.evaluations
+    scored = {arm: [arm_scores(folders[arm, seed], arm)[0] for seed in (1, 2, 3)] for arm in of_seeds.arms}
+    for column, budget in ((0, 0), (11, 32), (19, 128)):
+        arms = {
+            arm: [replace(s, accuracy={b: cells[:, column] for b, cells in s.forced.items()}) for s in of_arm]
+            for arm, of_arm in scored.items()
+        }
+        for row in score_arms(arms, GRID, ["base"], seeds=(1, 2, 3), l_max=128)[: 3 * len(arms)]:
+            ends = drawn.filter(name=row.model, benchmark=row.benchmark, budget=budget)["low", "high"]
+            assert ends.unique().rows() == [(row.accuracy.low, row.accuracy.high)]
+    partly = replace(of_seeds, evaluations={key: folders[key] for key in folders if key != ("base", 2)})
+    for known, lacking in ((of_seeds, set()), (partly, {"base"})):
+        assert set(add_intervals(known).filter(pl.col("low").is_null())["name"]) == lacking
 
 
 def test_a_mean_curve_is_the_mean_over_benchmarks(material: Material) -> None:

@@ -20,7 +20,7 @@ import polars as pl
 import pytest
 
 from reodsl.report import tables
-from reodsl.report.curve_chart import curve_rows
+from reodsl.report.curve_chart import add_intervals, curve_rows
 from reodsl.report.figures import FIRST_METRICS, Gallery
 from reodsl.report.formats import number
 from reodsl.report.line_charts import LABELS
@@ -443,4 +443,13 @@ def test_curves_are_asked_for_tokens_at_an_accuracy_and_accuracy_at_a_budget(
         assert reached == ("" if tokens[arm] == math.inf else f"{tokens[arm]:.0f}")
         saving = f"{100 * (tokens[arm] / tokens['vanilla'] - 1):+.0f}%"
         assert change == ("" if not reached or arm == "vanilla" else saving)
-    assert "vs. vanilla \\\\" in copied(browser, "LaTeX", "reached")
+    # The other forms have the intervals that the bands draw.
+    rows = curve_rows(replace(material, curves=add_intervals(material)), "mean", material.arms).filter(
+        budget=32
+    )
+    tabular, lines = (copied(browser, form, "reached") for form in ("LaTeX", "Markdown"))
+    assert "vs. vanilla \\\\" in tabular
+    for row in rows.to_dicts():
+        accuracy, *ends = (f"{100 * row[name]:.1f}" for name in ("accuracy", "low", "high"))
+        assert f" & {accuracy} {{\\scriptsize [{', '.join(ends)}]}} & " in tabular
+        assert f" | {accuracy} \\[{', '.join(ends)}\\] | " in lines
