@@ -12,7 +12,7 @@ from reodsl.ir.training import TRAINING, UNBOUNDED, WHOLE
 from reodsl.language.fitting import make_default
 from reodsl.language.resolve import cap_importance
 from reodsl.language.reward.body import TypedReward
-from reodsl.language.values import Composite, Record, Slot, TypedCondition, list_records, plain
+from reodsl.language.values import Composite, Items, Record, Slot, TypedCondition, list_records, plain
 from reodsl.syntax import tree
 
 
@@ -158,11 +158,13 @@ class Need:
     is_met: Callable[[Surroundings], bool]
     """True if the settings are read."""
     remedy: str
-    """The text to write so that they are read."""
+    """The text to write so that they are read; empty if there is none, or for an `item`, which gets its default."""
     reason: str
     """The end of the message: why they are not read."""
     is_spare: bool = False
     """True if other heirs of a recipe may use the setting: then an inherited setting is reported only with a decider."""
+    item: int | None = None
+    """The index of a list's only item that is not read; None if nothing of the setting is read."""
 
 
 _OPENS = re.compile(r"\\(?:boxed|fbox)\s{0,64}\{[^}]*$")
@@ -389,6 +391,14 @@ STAGE = (
         "is added to Adam's denominator, but `muon` has no such denominator",
     ),
     Need(
+        "optim.betas",
+        "optim.algorithm",
+        _lacks("optim.algorithm", "muon"),
+        "",
+        "has a second number for Adam, but `muon` reads only the first, its momentum",
+        item=1,
+    ),
+    Need(
         "rollout.wordings_per",
         "rollout.wordings",
         lambda around: len(list_records(around.record.sub("rollout"), "wordings")) > 1,
@@ -507,7 +517,7 @@ NEEDS: dict[str, tuple[Need, ...]] = {
 """The conditions under which settings have an effect, by kind; `stage` is a stage of training."""
 
 
-def list_idle(settings: Surroundings, kind: str = "stage") -> Iterator[tuple[str, Slot, Need]]:
+def list_idle(settings: Surroundings, kind: str = "stage") -> Iterator[tuple[str, Slot, Need, Slot | None]]:
     """Yield settings of the user that have no effect, each with the condition (`Need`) that is not met.
 
     A setting that equals its default is skipped, because the user could as well leave it out. A setting of
@@ -518,7 +528,8 @@ def list_idle(settings: Surroundings, kind: str = "stage") -> Iterator[tuple[str
         kind: The kind of the declaration; `stage` for a stage of training.
 
     Yields:
-        The setting's dotted path, the setting, and its first condition that is not met.
+        The setting's dotted path, the setting, its first condition that is not met, and what it may be replaced by: its
+        default, or None if it has none.
     """
     method, seen = settings.record.data("method"), set[str]()
     for unmet in NEEDS[kind]:
@@ -527,9 +538,11 @@ def list_idle(settings: Surroundings, kind: str = "stage") -> Iterator[tuple[str
             if slot is None or slot.span is None or path in seen or unmet.is_met(settings):
                 continue
             methods = TRAINING[path.partition(".")[0]].methods if kind == "stage" else ()
-            if (not methods or method in methods) and not _is_default(slot, find_setting(path, kind)):
+            default = _make_default(slot, find_setting(path, kind), unmet.item)
+            is_default = default is not None and bool(plain(default.value) == plain(slot.value))
+            if (not methods or method in methods) and not is_default:
                 seen.add(path)
-                yield path, slot, unmet
+                yield path, slot, unmet, default
 
 
 def find_setting(path: str, kind: str = "stage") -> Setting:
@@ -542,17 +555,19 @@ def find_setting(path: str, kind: str = "stage") -> Setting:
     return fields[name]
 
 
-def _is_default(slot: Slot, setting: Setting) -> bool:
-    """Return whether a setting has the value of its default."""
-    default = _make_default(slot, setting)
-    return default is not None and bool(plain(default.value) == plain(slot.value))
+def _make_default(slot: Slot, setting: Setting, item: int | None) -> Slot | None:
+    """Return the default of a setting, at the span of the value that it replaces; None without a default.
 
-
-def _make_default(slot: Slot, setting: Setting) -> Slot | None:
-    """Return the default of a setting, at the span of the value that it replaces; None without a default."""
+    If `item` is the index of an item of a list, only this item is that of the default.
+    """
     if setting.default is None:
         return None
-    return Slot(make_default(setting, tree.Ident("", slot.value.span)), None)
+    default = make_default(setting, tree.Ident("", slot.value.span))
+    if item is not None and isinstance(slot.value.data, Items) and isinstance(default.data, Items):
+        values = list(slot.value.data.values)
+        values[item] = default.data.values[item]
+        default = replace(default, data=Items(tuple(values)))
+    return Slot(default, None)
 
 
 def drop_idle(settings: Surroundings, kind: str = "stage") -> Record:
@@ -566,14 +581,13 @@ def drop_idle(settings: Surroundings, kind: str = "stage") -> Record:
         kind: The kind of the declaration; `stage` for a stage of training.
     """
     stage = settings.record
-    for path, slot, need in list_idle(settings, kind):
+    for path, _, need, default in list_idle(settings, kind):
         block, _, name = path.rpartition(".")
         setting = find_setting(path, kind)
         if setting.required or need.is_spare:
             continue
         holder = stage.part(block) if block else stage
         fields = {key: field_slot for key, field_slot in holder.fields.items() if key != name}
-        default = _make_default(slot, setting)
         cleaned = replace(holder, fields=fields if default is None else {**fields, name: default})
         if block:
             old = stage.fields[block]

@@ -18,11 +18,11 @@ from reodsl.language.checks.cases import (
     study_check,
 )
 from reodsl.language.context import Context
-from reodsl.language.idle import NEEDS, Need, Surroundings, find_setting, list_idle
+from reodsl.language.idle import NEEDS, Surroundings, find_setting, list_idle
 from reodsl.language.modules import ParsedFile
 from reodsl.language.program import Program
 from reodsl.language.resolve import samples_on_gpus
-from reodsl.language.values import Record, Slot, list_records
+from reodsl.language.values import Items, Record, Slot, list_records, plain
 from reodsl.syntax import tree
 
 
@@ -84,6 +84,12 @@ def _find_idle_value(ctx: Context, record: Record | None) -> Iterator[Diagnostic
 def _find_idle(ctx: Context, owner: Record, settings: Surroundings, kind: str) -> Iterator[Diagnostic]:
     """Yield findings about the settings that nothing reads.
 
+    There are two cases. If `owner` sets the idle setting, the finding is at this setting. It is a warning if heirs
+    of `owner` may read the setting (`need.is_spare`), and an error otherwise. If `owner` inherits the idle setting,
+    the finding is a warning, at the setting of `owner` that makes the inherited setting idle. If `owner` has no
+    such setting, the warning is at the inherited setting. It is left out for a setting of the library, and for a
+    spare setting that was declared elsewhere than the settings that decide.
+
     A required setting must be given, so it is only reported if `owner` replaces a parent's value of the setting.
 
     Args:
@@ -92,51 +98,35 @@ def _find_idle(ctx: Context, owner: Record, settings: Surroundings, kind: str) -
         settings: The settings to look at, with what decides whether they are read.
         kind: The kind of these settings' record, such as `stage` or `forcing`.
     """
-    for path, slot, need in list_idle(settings, kind):
+    view = Settings(settings.record)
+    for path, slot, need, default in list_idle(settings, kind):
         is_own_setting = is_own(ctx, owner, slot)
-        # A required setting must be given even if nothing reads it.
-        if not find_setting(path, kind).required or (is_own_setting and slot.parent is not None):
-            yield from _report_idle(ctx, owner, Settings(settings.record), path, slot, need, is_own_setting)
-
-
-def _report_idle(
-    ctx: Context, owner: Record, view: Settings, path: str, slot: Slot, need: Need, is_own_setting: bool
-) -> Iterator[Diagnostic]:
-    """Yield the finding about an idle setting, which nothing reads.
-
-    There are two cases. If `owner` sets the idle setting, the finding is at this setting. It is a warning if heirs
-    of `owner` may read the setting (`need.is_spare`), and an error otherwise. If `owner` inherits the idle setting,
-    the finding is a warning, at the setting of `owner` that makes the inherited setting idle. If `owner` has no
-    such setting, the warning is at the inherited setting. It is left out for a setting of the library, and for a
-    spare setting that was declared elsewhere than the settings that decide.
-
-    Args:
-        ctx: The evaluation, which has the declarations of all files.
-        owner: The experiment or declaration that the setting belongs to.
-        view: The settings of the record, by their paths.
-        path: The path of the idle setting.
-        slot: The value of the idle setting, and its span.
-        need: The unmet condition under which the setting is read; its `deciders` are the settings that decide it.
-        is_own_setting: Whether `owner` itself sets it.
-    """
-    name, deciders = path.rpartition(".")[2], [view[decider] for decider in need.deciders.split()]
-    message, idle = f"`{name}` {need.reason}", Label(slot.value.span, "has no effect")
-    if is_own_setting:
-        labels = [label for decider in deciders for label in decider.setting_labels("decides that")]
-        hint = f"take `{name}` out, or write `{need.remedy}`" if need.remedy else "take one of the two out"
-        report = partial(warning, "W0520") if need.is_spare else partial(error, "E0521")
-        yield report(message, idle.span, idle.text, labels=labels, help=hint)
-        return
-    own_deciders = [item for item in deciders if item.slot is not None and is_own(ctx, owner, item.slot)]
-    if need.is_spare and any(_list_holders(ctx, item.slot) != _list_holders(ctx, slot) for item in deciders):
-        return
-    text = f"with this, `{name}` has no effect"
-    labels = [label for item in own_deciders for label in item.setting_labels(text)]
-    if labels or not idle.span.path.startswith(LIBRARY_PATH):
-        hint = f"begin with a recipe that has no `{name}`"
-        hint = f"write `{need.remedy}`, or {hint}" if need.remedy else hint
-        lead, *others = [*labels, idle]
-        yield warning("W0520", message, lead.span, lead.text, labels=others, help=hint)
+        if find_setting(path, kind).required and not (is_own_setting and slot.parent is not None):
+            continue
+        name, deciders = path.rpartition(".")[2], [view[decider] for decider in need.deciders.split()]
+        message, noun, remedy, value = f"`{name}` {need.reason}", f"`{name}`", need.remedy, slot.value
+        if need.item is not None and default is not None and isinstance(value.data, Items):
+            noun, remedy = f"number {need.item + 1} of `{name}`", f"{name} = {list(plain(default.value))}"
+            value = value.data.values[need.item]
+        idle = Label(value.span, "has no effect")
+        if is_own_setting:
+            labels = [label for decider in deciders for label in decider.setting_labels("decides that")]
+            hint = f"take `{name}` out, or write `{remedy}`" if remedy else "take one of the two out"
+            report = partial(warning, "W0520") if need.is_spare else partial(error, "E0521")
+            yield report(message, idle.span, idle.text, labels=labels, help=hint)
+            continue
+        own_deciders = [item for item in deciders if item.slot is not None and is_own(ctx, owner, item.slot)]
+        if need.is_spare and any(
+            _list_holders(ctx, item.slot) != _list_holders(ctx, slot) for item in deciders
+        ):
+            continue
+        text = f"with this, {noun} has no effect"
+        labels = [label for item in own_deciders for label in item.setting_labels(text)]
+        if labels or not idle.span.path.startswith(LIBRARY_PATH):
+            hint = f"begin with a recipe that has no `{name}`"
+            hint = f"write `{remedy}`, or {hint}" if remedy else hint
+            lead, *others = [*labels, idle]
+            yield warning("W0520", message, lead.span, lead.text, labels=others, help=hint)
 
 
 def _list_holders(ctx: Context, slot: Slot | None) -> list[tree.Decl]:
