@@ -8,8 +8,11 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections import Counter
+from collections.abc import Callable
+from functools import partial
 from typing import Any
+
+from reodsl.diagnostics.model import RepeatedName, unique_record
 
 MOST_DIGITS = 4300
 """The most digits of a number, which is Python's limit for writing integers as text."""
@@ -45,6 +48,8 @@ def decoded(data: bytes | str, longest: int) -> Any:
         _require_bounded(data)
     try:
         return _DECODER.decode(data.decode("utf-8", "surrogatepass"))
+    except RepeatedName as failure:
+        raise Undecodable(f"in a record, {shown(str(failure))}") from None
     except UnicodeDecodeError:
         raise Undecodable("it is not UTF-8") from None
     except (ValueError, RecursionError, MemoryError):
@@ -93,33 +98,23 @@ def _require_bounded(data: bytes) -> None:
             raise Undecodable(f"it has more than {MOST_VALUES:,} values")
 
 
-def _record(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """Return the fields of a JSON object as a dict. Raises Undecodable if a name occurs twice."""
-    record = dict(pairs)
-    if len(record) < len(pairs):
-        ((name, _),) = Counter(name for name, _ in pairs).most_common(1)
-        raise Undecodable(f"it has `{shown(name)}` twice")
-    return record
+def _read_number(convert: Callable[[str], float], text: str) -> float:
+    """Return a number as `int` or `float` converts it.
 
-
-def _integer(text: str) -> int:
-    _require_short(text)
-    return int(text)
-
-
-def _decimal(text: str) -> float:
-    _require_short(text)
-    return float(text)
-
-
-def _require_short(text: str) -> None:
-    """Raise Undecodable for a number with more than `MOST_DIGITS` digits, whose conversion would take long."""
+    Raises:
+        Undecodable: It has more than `MOST_DIGITS` digits, whose conversion would take long.
+    """
     if len(text.lstrip("-")) > MOST_DIGITS:
         raise Undecodable(f"one of its numbers has more than {MOST_DIGITS:,} digits")
+    return convert(text)
 
 
 _QUOTE = ord('"')
-_DECODER = json.JSONDecoder(parse_int=_integer, parse_float=_decimal, object_pairs_hook=_record)
+_DECODER = json.JSONDecoder(
+    parse_int=partial(_read_number, int),
+    parse_float=partial(_read_number, float),
+    object_pairs_hook=unique_record,
+)
 
 
 SPELLINGS = frozenset({"", "nan", "NaN", "NAN", "None", "null", "NULL", "<NA>", "NaT", "inf", "-inf", "+inf"})
