@@ -23,7 +23,7 @@ from pydantic import (
 
 from reodsl.cli.options import token_count, token_grid
 from reodsl.diagnostics import Problem, listed, misread, problem
-from reodsl.diagnostics.model import shorten_text, unique_record
+from reodsl.diagnostics.model import quote, shorten_text, unique_record
 from reodsl.ir.base import walk
 from reodsl.ir.expression import READINGS, STEP, Aggregate, Attribute, TokenRun, Variable, list_sampled
 from reodsl.ir.reward import (
@@ -315,7 +315,7 @@ def _spell_number(reward: Reward, name: str) -> str:
     if " for t in " in name:
         return name
     if name in reward.functions:
-        return f"python({json.dumps(name)}, y)"
+        return f"python({quote(name)}, y)"
     return f"{name}(y)" if name in READINGS else f"x.{name}"
 
 

@@ -272,6 +272,15 @@ def shorten_text(text: str, most: int = 60) -> str:
     return line if len(line) <= most else line[: most - 1] + "…"
 
 
+_ESCAPES = {"\n": "\\n", "\t": "\\t", "\r": "\\r", '"': '\\"', "\\": "\\\\"}
+
+
+def quote(value: str) -> str:
+    """Return a text in double quotes as a spec writes it: characters that cannot be printed are escaped."""
+    spelled = (_ESCAPES.get(it, it if it.isprintable() else f"\\u{{{ord(it):x}}}") for it in value)
+    return f'"{"".join(spelled)}"'
+
+
 def shorten_words(text: str) -> str:
     """Return a text in which names and numbers of more than 255 characters are cut to 60; paths stay as they are.
 

@@ -21,7 +21,7 @@ from typing import Any
 import polars as pl
 
 from reodsl.diagnostics import Diagnostic, in_percent, listed, note, warning
-from reodsl.diagnostics.model import shorten_text
+from reodsl.diagnostics.model import quote, shorten_text
 from reodsl.graph.task import Graph, Task
 from reodsl.ir.chat import find_turn, question_key
 from reodsl.ir.data import Grading, normal_question
@@ -423,7 +423,7 @@ def marks_left(questions: Sequence[str], where: str) -> list[Diagnostic]:
         return []
     text, first = turns[0]
     parts = [
-        f"{name}: {json.dumps(mark.strip(), ensure_ascii=False)}"
+        f"{name}: {quote(mark.strip())}"
         for name, mark in (("before", first.before), ("after", first.after))
         if mark.strip() and len(mark) <= _LONGEST
     ]

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
 import unicodedata
 from typing import Annotated, ClassVar, Literal, get_args
 
 from pydantic import Field
 
+from reodsl.diagnostics.model import quote
 from reodsl.ir.base import IR, locate
 from reodsl.ir.model import HubSource
 from reodsl.ir.names import DATA_FILE, OWN_CODE, PACKAGE, PART
@@ -240,9 +240,9 @@ def reader_words(reader: AnswerReader) -> str:
     """Return a reader, a rule that finds the answer in a response, as a spec writes it: `after("####")`."""
     match reader:
         case After(marker=marker):
-            return f"after({json.dumps(marker, ensure_ascii=False)})"
+            return f"after({quote(marker)})"
         case Regex(pattern=pattern):
-            return f"regex({json.dumps(pattern, ensure_ascii=False)})"
+            return f"regex({quote(pattern)})"
     return reader.kind
 
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from reodsl.diagnostics.model import quote
 from reodsl.ir.expression import (
     METRIC,
     READINGS,
@@ -160,7 +160,7 @@ def _write_expression(value: Expression) -> tuple[str, int]:
         case PythonTerm():
             units = {"batch": "", "seconds": " seconds", "memory": " GiB"}
             limits = [f"{name}: {limit:g}{units[name]}" for name, limit in value.limits.items()]
-            return f"python({', '.join((json.dumps(value.function), value.of, *limits))})", _ATOM
+            return f"python({', '.join((quote(value.function), value.of, *limits))})", _ATOM
         case Weight():
             return f"{value.rule}(L)", _ATOM
         case WeightAt():
@@ -273,7 +273,7 @@ def value_text(setting: str, value: Any) -> str:
         case float():
             return number_text(value)
         case str():
-            return value if value and value == value.strip() and value.isprintable() else repr(value)
+            return value if value and value == value.strip() and value.isprintable() else quote(value)
         case list() | tuple():
             return _write_list(name, list(value))
         case Mapping():

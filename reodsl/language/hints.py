@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from functools import cache
 
 from reodsl.diagnostics.dropped import refuse_dropped
+from reodsl.diagnostics.model import quote
 from reodsl.ir.kinds import KINDS
 from reodsl.ir.setting import DATA_SOURCES, MODEL_SOURCES, Block, Kind, Num
 from reodsl.language.context import Context
@@ -248,7 +248,7 @@ def _explain_record(data: Record, kinds: tuple[str, ...]) -> Iterator[tuple[bool
         f"declare the data, and name it here: `data NAME {{ source = {kind}(…) }}`",
     )
     if kind == "python":
-        term = f"python({json.dumps(data.data('function'))}, y)"
+        term = f"python({quote(data.data('function'))}, y)"
         yield ("reward" in kinds, f"call it in a reward, and name that here: `reward NAME {{ {term} }}`")
     yield (
         kind in ("arm", "experiment") and "frontier" in kinds and bool(name),

@@ -6,10 +6,10 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import ParamSpec, TypeVar
 
-from reodsl.diagnostics.model import Diagnostic, Span
+from reodsl.diagnostics.model import Diagnostic, Span, quote
 from reodsl.syntax import tree
 from reodsl.syntax.comments import CommentMap, Container, Entry, attach, list_entries
-from reodsl.syntax.literals import canonical_number, quote
+from reodsl.syntax.literals import canonical_number
 from reodsl.syntax.parser import parse
 from reodsl.syntax.source import Source
 

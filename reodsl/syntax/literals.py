@@ -157,20 +157,6 @@ def read_string(quoted: str) -> tuple[str, list[LiteralFault]]:
     return _ESCAPE.sub(replace_escape, inner), faults
 
 
-def quote(value: str) -> str:
-    """Return the canonical literal of a text in double quotes: `read_string(quote(v)) == (v, [])`."""
-    parts: list[str] = []
-    back = {"\n": "\\n", "\t": "\\t", "\r": "\\r", '"': '\\"', "\\": "\\\\"}
-    for character in value:
-        if character in back:
-            parts.append(back[character])
-        elif character.isprintable():
-            parts.append(character)
-        else:
-            parts.append(f"\\u{{{ord(character):x}}}")
-    return '"' + "".join(parts) + '"'
-
-
 def clean_doc(text: str) -> str:
     """Return a docstring without indentation and without empty lines at its start and end.
 

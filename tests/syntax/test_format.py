@@ -7,9 +7,10 @@ from pathlib import Path
 
 import pytest
 
+from reodsl.diagnostics.model import quote
 from reodsl.syntax import Source, parse
 from reodsl.syntax.formatter import format_source, long_text
-from reodsl.syntax.literals import quote, read_string
+from reodsl.syntax.literals import read_string
 from reodsl.syntax.tree import same
 from tests.syntax.trees import EVERY_SPEC, SPECS, source
 

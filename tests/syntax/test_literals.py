@@ -6,7 +6,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from reodsl.syntax.literals import LiteralFault, canonical_number, quote, read_number, read_string
+from reodsl.diagnostics.model import quote
+from reodsl.ir.data import After, Regex, reader_words
+from reodsl.ir.expression import PythonTerm
+from reodsl.ir.reward_text import expression_text
+from reodsl.syntax.literals import LiteralFault, canonical_number, read_number, read_string
 
 
 @pytest.mark.parametrize(
@@ -118,5 +122,8 @@ def test_other_escapes_are_faults_where_they_stand(quoted: str) -> None:
 def test_quoting_and_reading_agree(value: str) -> None:
     quoted = quote(value)
     assert read_string(quoted) == (value, [])
-    assert "\n" not in quoted
     assert all(character.isprintable() for character in quoted)
+    # What prints a text of a spec quotes alike.
+    assert reader_words(After(marker=value)) == f"after({quoted})"
+    assert reader_words(Regex(pattern=value)) == f"regex({quoted})"
+    assert expression_text(PythonTerm(function=value, of="y")) == f"python({quoted}, y)"
