@@ -26,6 +26,5 @@ def beside_quickstart(folder: Path, runners: dict[str, str], monkeypatch: pytest
     """Puts the quickstart in a folder, which is the present one for the test, and lets `runners` run specs there."""
     (folder / QUICKSTART).write_text((SPECS / QUICKSTART).read_text())
     monkeypatch.chdir(folder)
-    monkeypatch.delenv("REODSL_STORE", raising=False)
     registry = Registry(runners=runners, check=lambda *asked: (), execute=execute)
     monkeypatch.setattr("reodsl.run.load_registry", lambda: registry)

@@ -25,7 +25,8 @@ settings.load_profile("reodsl")
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Give servers on a processor what SGLang lacks there, by a Python that has it on its path."""
+    """Give servers on a processor what SGLang lacks there, by a Python that has it; no test sees a user's store."""
+    os.environ.pop("REODSL_STORE", None)
     real, named = Path(__file__).resolve().parents[1] / ".venv-sglang", "REODSL_SGLANG_PYTHON"
     if named in os.environ or not real.exists() or Path("/dev/nvidiactl").exists():
         return

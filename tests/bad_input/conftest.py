@@ -15,7 +15,6 @@ def place(
     tmp_path: Path, undrawn: None, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> Place:
     monkeypatch.chdir(tmp_path)
-    monkeypatch.delenv("REODSL_STORE", raising=False)
     # What the doctor asks a process of its own about torch is for tests/execute/test_survey.py.
     monkeypatch.setattr("runners.execute.survey.survey", tuple)
     made = Place(tmp_path, capsys)

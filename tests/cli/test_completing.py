@@ -58,7 +58,6 @@ def test_runs_are_completed_by_their_study_and_when_they_began(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    monkeypatch.delenv("REODSL_STORE", raising=False)
     assert completed("ls ") == []
     store = Store(tmp_path / ".reodsl")
     store.open()

@@ -40,7 +40,6 @@ def laptop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("HF_HUB_CACHE", str(tmp_path / "hub"))
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
     monkeypatch.setenv("REODSL_SGLANG_PYTHON", str(tmp_path / "none"))
-    monkeypatch.delenv("REODSL_STORE", raising=False)
     monkeypatch.setattr(checking, "gpus", lambda: 0)
     monkeypatch.setattr(checking, "shown_gpus", lambda: 0)
     monkeypatch.setattr("reodsl.cli.doctor.measure", lambda place: LAPTOP)

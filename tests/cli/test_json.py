@@ -152,7 +152,6 @@ def test_what_is_printed_is_what_is_documented(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    monkeypatch.delenv("REODSL_STORE", raising=False)
     lacking = MachinePart("glibc", "broken", "glibc 2.31", "take a newer system")
     monkeypatch.setattr("runners.execute.probes.probe_nodes", lambda store, address: {"left": (lacking,)})
     # Without Ray; its own test is long.

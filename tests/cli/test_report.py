@@ -22,7 +22,6 @@ def ran(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (folder / "tiny.reo").write_text(SPEC)
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(folder)
-        patch.delenv("REODSL_STORE", raising=False)
         assert main(["run", "tiny.reo", "--local", "--quiet"]) == 0
     return folder
 
@@ -34,7 +33,6 @@ def call(
     """Calls of commands in a copy of that folder."""
     shutil.copytree(ran, tmp_path, symlinks=True, dirs_exist_ok=True)
     monkeypatch.chdir(tmp_path)
-    monkeypatch.delenv("REODSL_STORE", raising=False)
 
     def one(*arguments: str) -> tuple[int, str, str]:
         capsys.readouterr()

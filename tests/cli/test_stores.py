@@ -14,7 +14,6 @@ from tests.called import call
 @pytest.fixture(autouse=True)
 def _folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    monkeypatch.delenv("REODSL_STORE", raising=False)
 
 
 def test_one_and_several_leftovers_are_counted_in_words(capsys: pytest.CaptureFixture[str]) -> None:

@@ -30,7 +30,6 @@ def test_the_verdict_is_said_wherever_a_run_is_shown(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    monkeypatch.delenv("REODSL_STORE", raising=False)
     Path("small.reo").write_text(SMALL)
     lines = output(capsys, "run", "small.reo", "--local").splitlines()
     outcome = facts(capsys, "run", "small.reo", "--local")["verdict"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import nullcontext
 
 import pytest
 import torch
@@ -20,21 +21,15 @@ if NAME in DEVICES:
 @pytest.fixture(params=DEVICES)
 def device(request: pytest.FixtureRequest) -> Iterator[str]:
     """The CPU, and CUDA; the simulated device where there is none."""
-    if request.param != NAME:
+    with simulated() if request.param == NAME else nullcontext():
         yield request.param
-        return
-    with simulated():
-        yield NAME
 
 
 @pytest.fixture(params=DEVICES[1:])
 def other(request: pytest.FixtureRequest) -> Iterator[str]:
     """Every device but the CPU."""
-    if request.param != NAME:
+    with simulated() if request.param == NAME else nullcontext():
         yield request.param
-        return
-    with simulated():
-        yield NAME
 
 
 @pytest.fixture

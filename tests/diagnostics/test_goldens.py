@@ -183,7 +183,6 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     Store(tmp_path / "store").open()
     os.mkfifo(tmp_path / "pipe.reo")
     monkeypatch.chdir(tmp_path)
-    monkeypatch.delenv("REODSL_STORE", raising=False)
     return tmp_path
 
 

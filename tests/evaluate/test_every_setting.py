@@ -13,8 +13,7 @@ from reodsl.ir.study import Suite
 from reodsl.ir.training import Pool, Sampling
 from runners.evaluate import run
 from tests.evaluate.conftest import MakeJob, payload
-
-pytestmark = pytest.mark.slow
+from tests.sampled import slow_but
 
 BRIEF = {"name": "brief", "question": "so {question}"}
 COLD = {"rollout.temperature": 0.0}
@@ -103,9 +102,10 @@ def tables(
     return digest.hexdigest()
 
 
-@pytest.mark.parametrize(
-    ("kind", "path"), [*(("evaluate", path) for path in OF_SUITE), *(("sample", path) for path in OF_POOL)]
-)
+TRIED = [*(("evaluate", path) for path in OF_SUITE), *(("sample", path) for path in OF_POOL)]
+
+
+@pytest.mark.parametrize(("kind", "path"), slow_but([TRIED[0], ("evaluate", "suite.grid"), TRIED[-1]], TRIED))
 def test_a_setting_changes_what_is_sampled(
     job: MakeJob, checkpoint: Path, questions: Path, kind: str, path: str
 ) -> None:

@@ -13,6 +13,7 @@ from runners.grade import Claim, ExactVerifier, PooledVerifier
 from runners.grade.compare import judge, kinds
 from runners.grade.compare.kinds import READERS, read_kind, roman_value, same_kind
 from tests.grade.recorded import recorded
+from tests.sampled import slow_but
 
 FOLDER = Path(__file__).parent
 PAGE = FOLDER.parents[1] / "docs" / "GRADING.md"
@@ -36,13 +37,13 @@ def math() -> Iterator[PooledVerifier]:
     verifier.close()
 
 
-@pytest.mark.slow
-def test_the_page_counts_the_kinds(math: PooledVerifier, request: pytest.FixtureRequest) -> None:
+@pytest.mark.parametrize("asks", slow_but([False], [False, True]))
+def test_the_page_counts_the_kinds(math: PooledVerifier, request: pytest.FixtureRequest, asks: bool) -> None:
     update = request.config.getoption("--update-goldens")
     count: Counter[tuple[bool, bool]] = Counter()
     for table in TABLES:
         rows = rows_of(table)
-        with recorded(math, table, update):
+        with recorded(math, table, update, asks=asks):
             verdicts = math.grade([Claim(text, gold) for gold, text, _, _ in rows])
         assert all(verdict.unsettled is None for verdict in verdicts)
         correct = [verdict.correct for verdict in verdicts]

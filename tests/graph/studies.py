@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from reodsl.graph.task import Graph
 from reodsl.ir import Spec
 from reodsl.ir.data import Data, File, TaskData
 from reodsl.ir.expression import Correct
@@ -122,3 +123,12 @@ def question_wise(*rollouts: str) -> Reward:
 
 def downloaded(path: str = "weights") -> FromModel:
     return FromModel(model=model("given", Folder(path=path)))
+
+
+def below(graph: Graph, names: set[str]) -> set[str]:
+    """Tasks and all that read them, directly or not."""
+    reached, readers = set(names), graph.readers()
+    for task in graph.tasks:
+        if task.id in reached:
+            reached.update(readers[task.id])
+    return reached

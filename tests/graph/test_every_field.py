@@ -11,7 +11,9 @@ from reodsl.graph.task import Graph, identity, material
 from reodsl.ir import IR, Origin, Spec, digest
 from reodsl.ir.base import Node
 from reodsl.ir.model import Dimensions, ServedModel
+from tests.graph import studies as make
 from tests.graph.everything import classes, everything, nodes, notes, updated
+from tests.sampled import slow_but
 
 SPEC = everything()
 GRAPH = lower(SPEC)
@@ -234,15 +236,6 @@ def whole(graph: Graph) -> dict[str, str]:
 OWN, WHOLE = own(GRAPH), whole(GRAPH)
 
 
-def below(graph: Graph, names: set[str]) -> set[str]:
-    """Tasks and all that read them, directly or not."""
-    reached, readers = set(names), graph.readers()
-    for task in graph.tasks:
-        if task.id in reached:
-            reached.update(readers[task.id])
-    return reached
-
-
 def without(spec: Spec, node: IR | Node, name: str) -> Graph:
     """The graph of the spec with a field changed wherever its value stands."""
     new = changed(node, name)
@@ -260,8 +253,7 @@ def reruns(graph: Graph) -> set[str]:
     return {name for name, mark in whole(graph).items() if mark not in known}
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("field", MATTERS)
+@pytest.mark.parametrize("field", slow_but(MATTERS[::60], MATTERS))
 def test_a_change_reruns_its_tasks_and_those_after_them_alone(field: str) -> None:
     part, node, name = FIELDS[field]
     graph = without(SPEC, node, name)
@@ -270,7 +262,7 @@ def test_a_change_reruns_its_tasks_and_those_after_them_alone(field: str) -> Non
     kinds = {graph[task].kind for task in direct if task in OWN}
     shown = set() if isinstance(node, Origin) else {"report"}
     assert kinds == set(BUT.get(field, KINDS[part]).split()) | shown
-    assert reruns(graph) == below(graph, direct)
+    assert reruns(graph) == make.below(graph, direct)
 
 
 @pytest.mark.parametrize("field", SHOWN)

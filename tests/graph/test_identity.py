@@ -24,15 +24,6 @@ def fingerprints(graph: Graph) -> dict[str, str]:
     return found
 
 
-def below(graph: Graph, task_id: str) -> set[str]:
-    """A task and all that read it, directly or not."""
-    reached, readers = {task_id}, graph.readers()
-    for task in graph.tasks:
-        if task.id in reached:
-            reached.update(readers[task.id])
-    return reached
-
-
 def with_vanilla(**changes: Any) -> Spec:
     spec = make.four()
     arm = spec.study.arm("vanilla")
@@ -72,7 +63,7 @@ def test_a_changed_setting_reruns_its_task_and_those_after_it(
     old = lower(make.four())
     before, after = fingerprints(old), fingerprints(lower(with_vanilla(**changes)))
     changed = {name for name in before if before[name] != after.get(name)}
-    expected = below(old, "vanilla.train.s1")
+    expected = make.below(old, {"vanilla.train.s1"})
     assert changed == (expected if lr != 1e-4 or which != "lr" else set())
 
 
@@ -111,7 +102,7 @@ def test_what_computes_the_same_is_no_part_of_a_result(changes: dict[str, Any], 
         changes = {"method": method.model_copy(update=changes)}
     before, after = fingerprints(lower(make.four())), fingerprints(lower(with_vanilla(**changes)))
     moved = {name for name in before if before[name] != after.get(name)}
-    assert moved == (below(lower(make.four()), "vanilla.train.s1") if moves else {"report"})
+    assert moved == (make.below(lower(make.four()), {"vanilla.train.s1"}) if moves else {"report"})
 
 
 def test_comments_paths_and_places_change_not_even_the_report() -> None:

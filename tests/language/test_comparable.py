@@ -7,6 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from reodsl.language import CompileResult
+from tests.language.conftest import MINE
 
 HEAD = """
 from std.models import qwen3_4b, qwen3_8b, deepseek_7b
@@ -20,16 +21,9 @@ suite priced = math_reg { expected_length = 8K tokens }
 suite fewer = math_reg { samples = 4 }
 suite asked = math_reg { wording = low_effort }
 
-experiment mine = ppo {
-  base = qwen3_4b
-  data = areal_boba_7b
-  reward = outcome
-  steps = 400 steps
-  eval = math_reg
-}
-
 experiment other = mine { base = deepseek_7b }
 """
+HEAD += MINE
 
 
 def found(compiled: Callable[..., CompileResult], study: str) -> list[tuple[str, str]]:

@@ -7,6 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from reodsl.language import CompileResult
+from tests.language.conftest import MINE
 
 STUDY = """
 from std.models import qwen3_4b
@@ -15,14 +16,9 @@ from std.recipes import ppo, sft
 from std.rewards import outcome, reo
 from std.selections import shortest
 from std.suites import math_reg
-
-experiment mine = ppo {
-  base = qwen3_4b
-  data = areal_boba_7b
-  reward = outcome
-  steps = 400 steps
-  eval = math_reg
-}
+"""
+STUDY += MINE
+STUDY += """
 experiment staged = ppo {
   base = qwen3_4b
   data = areal_boba_7b

@@ -44,7 +44,6 @@ LEVELS = (1, 5, 4, 2, 9)
 @pytest.fixture(autouse=True)
 def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    monkeypatch.delenv("REODSL_STORE", raising=False)
     Path("small.reo").write_text(SPEC)
     leave(*({"level": level} for level in LEVELS))
 

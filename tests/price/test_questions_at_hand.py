@@ -19,7 +19,6 @@ ROWS = [{"question": f"<q> {n % 10} a +{n} ? <think>", "answer": str(n)} for n i
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.chdir(tmp_path)
-    monkeypatch.delenv("REODSL_STORE", raising=False)
     (tmp_path / "asked").mkdir()
     return tmp_path
 

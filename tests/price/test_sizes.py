@@ -38,19 +38,20 @@ def test_an_untied_output_is_multiplied_and_the_lookup_is_not() -> None:
     assert two.parameters - one.parameters == two.vocabulary * tied.hidden
 
 
+QWEN3_4B = {
+    "hidden_size": 2560,
+    "num_hidden_layers": 36,
+    "num_attention_heads": 32,
+    "num_key_value_heads": 8,
+    "head_dim": 128,
+    "vocab_size": 151936,
+    "intermediate_size": 9728,
+    "tie_word_embeddings": True,
+}
+
+
 def test_a_configuration_tells_the_same(qwen3_4b: Sizes) -> None:
-    found = from_config(
-        {
-            "hidden_size": 2560,
-            "num_hidden_layers": 36,
-            "num_attention_heads": 32,
-            "num_key_value_heads": 8,
-            "head_dim": 128,
-            "intermediate_size": 9728,
-            "vocab_size": 151936,
-            "tie_word_embeddings": True,
-        }
-    )
+    found = from_config(QWEN3_4B)
     assert found is not None
     assert found.products == qwen3_4b.products
     assert abs(found.parameters / qwen3_4b.parameters - 1) < 1e-5

@@ -45,7 +45,6 @@ def place(tmp_path: Path, undrawn: None, monkeypatch: pytest.MonkeyPatch) -> Pat
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("HF_HUB_CACHE", str(tmp_path / "hub"))
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
-    monkeypatch.delenv("REODSL_STORE", raising=False)
     shutil.copy(SPECS / "qwen3_4b_reo_exp.reo", tmp_path / "spec.reo")
     for each in PUBLISHED.values():
         file = tmp_path / "data" / each.repo / each.file
@@ -120,7 +119,6 @@ def test_a_rehearsal_with_the_real_model_calibrates_the_plan(
 ) -> None:
     """The quickstart has no cluster, so its own model runs here; a first plan is by assumption, a second by that."""
     monkeypatch.chdir(tmp_path)
-    monkeypatch.delenv("REODSL_STORE", raising=False)
     shutil.copy(SPECS / "quickstart.reo", tmp_path / "spec.reo")
     assert call("plan", "spec.reo") == 2
     assert "the first run measures this machine" in capsys.readouterr().out

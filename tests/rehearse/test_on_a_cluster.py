@@ -52,7 +52,6 @@ TOGETHER = ("placement = colocated\n  tensor_parallel = 2", "")
 @pytest.fixture(autouse=True)
 def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.chdir(tmp_path)
-    monkeypatch.delenv("REODSL_STORE", raising=False)
     return tmp_path
 
 

@@ -22,7 +22,6 @@ pytestmark = pytest.mark.heavy
 def address(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     """Of a cluster with two GPUs that nobody has; the spec lies in this folder."""
     monkeypatch.chdir(tmp_path)
-    monkeypatch.delenv("REODSL_STORE", raising=False)
     monkeypatch.setattr("reodsl.run.load_registry", registry)
     (tmp_path / "spec.reo").write_text(SPEC)
     with declared_gpus() as found:

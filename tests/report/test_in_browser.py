@@ -68,7 +68,8 @@ def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
 def wait(browser: Browser, expression: str) -> None:
     end = time.monotonic() + 300
     while not browser.value(expression):
-        assert time.monotonic() < end, f"never true: {expression}"
+        shown = browser.value("document.body.innerText")[:2000]
+        assert time.monotonic() < end, f"never true: {expression}: {shown}"
         time.sleep(0.05)
 
 

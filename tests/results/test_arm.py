@@ -55,7 +55,6 @@ ENDED = re.sub(r"  (frontier|score) .*\n", "", ALONE).replace(", edge]", "]")
 @pytest.fixture(autouse=True)
 def _folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, undrawn: None) -> None:
     monkeypatch.chdir(tmp_path)
-    monkeypatch.delenv("REODSL_STORE", raising=False)
     rows = [
         {"id": "q", "question": "<q> 1 +2 ?", "answer": "3"},
         {"id": "r", "question": "<q> 2 +2 ?", "answer": "4"},

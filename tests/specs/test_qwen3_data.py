@@ -14,6 +14,7 @@ from reodsl.language import compile_file
 from reodsl.store.external import package_version
 from runners.data import load
 from runners.grade import SEPARATOR
+from tests.specs.test_published_data import nowhere_else as nowhere_else
 
 SPEC = Path(__file__).resolve().parents[2] / "specs" / "qwen3_4b_reo_exp.reo"
 # As AReaL-boba's file is: DeepSeek's marks in the prompt, several right answers.
@@ -28,12 +29,6 @@ ROWS = [
 ]
 AS_PUBLISHED = 'columns: columns(question: "prompt", answer: "solutions", id: "query_id")'
 TABLE = [("a", "What is 1+1?", f"2{SEPARATOR}$2$"), ("b", "What is 6*7?", "42")]
-
-
-@pytest.fixture(autouse=True)
-def nowhere_else(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("HF_HUB_CACHE", str(tmp_path / "hub"))
-    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
 
 
 def questions(folder: Path, source: str | None) -> pl.DataFrame:

@@ -41,7 +41,6 @@ def need(name: str) -> None:
 def place(tmp_path: Path, undrawn: None, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A folder with a small spec, where every tracker keeps what it gets, and no network."""
     monkeypatch.chdir(tmp_path)
-    monkeypatch.delenv("REODSL_STORE", raising=False)
     for name, value in {
         "TRACKIO_DIR": str(tmp_path / "trackio"),
         "HF_HUB_OFFLINE": "1",

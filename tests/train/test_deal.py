@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 
 from reodsl.price.memory import from_config
 from runners.train.batch import GPU_TOKENS, assign_packed, assign_padded, group_by_length
+from tests.price.test_sizes import QWEN3_4B
 
 
 @given(st.lists(st.integers(1, 50), min_size=1, max_size=40), st.integers(10, 200))
@@ -43,16 +44,6 @@ def test_packed_rows_are_dealt_once_within_the_bound_and_as_many_groups_to_each(
     assert all(any(round_) for round_ in zip(*parts, strict=True))
 
 
-QWEN3_4B = {
-    "hidden_size": 2560,
-    "num_hidden_layers": 36,
-    "num_attention_heads": 32,
-    "num_key_value_heads": 8,
-    "head_dim": 128,
-    "vocab_size": 151936,
-    "intermediate_size": 9728,
-    "tie_word_embeddings": True,
-}
 SIZES = from_config(QWEN3_4B)
 
 

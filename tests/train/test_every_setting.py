@@ -27,6 +27,7 @@ from reodsl.ir.training import (
     Stage,
 )
 from tests.methods import dense, plain_ppo
+from tests.sampled import slow_but
 from tests.train.conftest import FORCING, Bench
 from tests.train.test_preference import pairs as pairs
 from tests.train.test_train import NO_DATA, OUTCOME
@@ -140,17 +141,20 @@ def base() -> Stage:
     return Stage(name="rl", method=method, data=NO_DATA, optim=optim, steps=2)
 
 
+ABOVE = {
+    "stage": "",
+    "optim": "stage.optim",
+    "rest": "optim.rest",
+    "lora": "stage.lora",
+    "ppo": "stage.method",
+}
+"""What has a place's settings, unless the method has them."""
+
+
 def put(stage: Stage, path: str, value: Any) -> Stage:
     """The stage with another value at a place."""
     place, _, name = path.partition(".")
-    above = {
-        "stage": "",
-        "optim": "stage.optim",
-        "rest": "optim.rest",
-        "lora": "stage.lora",
-        "ppo": "stage.method",
-    }
-    holder = above.get(place, f"ppo.{place}")
+    holder = ABOVE.get(place, f"ppo.{place}")
     if not holder:
         return stage.model_copy(update={name: value})
     return put(stage, holder, get(stage, holder).model_copy(update={name: value}))
@@ -159,14 +163,7 @@ def put(stage: Stage, path: str, value: Any) -> Stage:
 def get(stage: Stage, path: str) -> Any:
     """The value at a place of a stage."""
     place, _, name = path.partition(".")
-    above = {
-        "stage": "",
-        "optim": "stage.optim",
-        "rest": "optim.rest",
-        "lora": "stage.lora",
-        "ppo": "stage.method",
-    }
-    holder = above.get(place, f"ppo.{place}")
+    holder = ABOVE.get(place, f"ppo.{place}")
     return getattr(get(stage, holder) if holder else stage, name)
 
 
@@ -180,8 +177,7 @@ def weights(bench: Bench, stage: Stage, data: str = "questions") -> str:
     return found.hexdigest()
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("path", POINTS)
+@pytest.mark.parametrize("path", slow_but(["ppo.kl"], POINTS))
 def test_a_setting_changes_what_is_trained(bench: Bench, path: str) -> None:
     value, beside = POINTS[path]
     stage = base()
@@ -272,10 +268,10 @@ def of_sequences(method: str) -> Stage:
     return Stage(name=method, method=made, data=NO_DATA, optim=optim, steps=2)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    ("method", "path"), [(method, path) for method, points in OF_SEQUENCES.items() for path in points]
-)
+OF_METHODS = [(method, path) for method, points in OF_SEQUENCES.items() for path in points]
+
+
+@pytest.mark.parametrize(("method", "path"), slow_but(OF_METHODS[1::9], OF_METHODS))
 def test_a_setting_of_sequences_changes_what_is_trained(
     bench: Bench, pairs: str, method: str, path: str
 ) -> None:

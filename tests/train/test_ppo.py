@@ -15,6 +15,7 @@ from reodsl.ir.wording import Wording
 from runners.train.batch import TrainBatch
 from runners.train.ppo import update
 from runners.train.update import Learner
+from tests.sampled import slow_but
 from tests.train.models import small_model
 from tests.train.test_update import method
 
@@ -91,13 +92,15 @@ SETTINGS: list[dict[str, Any]] = [
 WORDINGS = tuple(Wording(name=name, question=name) for name in "ab")
 
 
-@pytest.mark.slow
-def test_what_is_cropped_changes_neither_loss_nor_gradient(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("every", slow_but([10], [10, 1]))
+def test_what_is_cropped_changes_neither_loss_nor_gradient(
+    monkeypatch: pytest.MonkeyPatch, every: int
+) -> None:
     """A row ends at its last advantage only where nothing reads the rest, whatever the loss is."""
     crops = Ppo.crops.fget
     assert crops is not None
     cropped = 0
-    for changes in SETTINGS:
+    for changes in SETTINGS[::every]:
         ours = rule(**changes, wordings=WORDINGS)
         if not crops(ours):
             continue
@@ -108,13 +111,13 @@ def test_what_is_cropped_changes_neither_loss_nor_gradient(monkeypatch: pytest.M
             whole, wanted = trained(ours)
         assert row["loss"] == pytest.approx(whole["loss"], abs=1e-6), changes
         torch.testing.assert_close(gradient, wanted, atol=1e-6, rtol=1e-4, msg=str(changes))
-    assert cropped > 20
+    assert cropped > 20 / every
 
 
-@pytest.mark.slow
+@pytest.mark.parametrize("every", slow_but([12], [12, 1]))
 @pytest.mark.parametrize("term", ["kl", "entropy"])
-def test_a_term_that_weighs_nothing_changes_nothing(term: str) -> None:
-    for changes in SETTINGS:
+def test_a_term_that_weighs_nothing_changes_nothing(term: str, every: int) -> None:
+    for changes in SETTINGS[::every]:
         ours = rule(**changes, wordings=WORDINGS)
         plain, wanted = trained(ours)
         row, gradient = trained(ours.model_copy(update={term: 1e-12}))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import importlib.util
 import threading
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -17,7 +16,9 @@ from reodsl.store.runs import records
 from reodsl.store.store import Store
 from reodsl.view.api import Api
 from reodsl.view.server import Viewer
-from tests.hostile.browser import Browser, find, running
+from tests.hostile.browser import Browser, find
+from tests.report.test_in_browser import browser as browser
+from tests.report.test_in_browser import wait
 
 pytestmark = [
     pytest.mark.slow,
@@ -44,23 +45,6 @@ def serving(api: Api) -> Iterator[str]:
 def address(hostile_store: Store) -> Iterator[str]:
     with serving(Api(hostile_store)) as where:
         yield where
-
-
-@pytest.fixture(scope="module")
-def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
-    path = find()
-    assert path is not None
-    with running(path, tmp_path_factory.mktemp("profile")) as found:
-        yield found
-
-
-def wait(browser: Browser, expression: str) -> None:
-    end = time.monotonic() + 60
-    while not browser.value(expression):
-        assert time.monotonic() < end, (
-            f"never true: {expression}: {browser.value('document.body.innerText')[:2000]}"
-        )
-        time.sleep(0.1)
 
 
 def visit(browser: Browser, address: str) -> None:

@@ -17,8 +17,6 @@ from reodsl.watch import RunningTask
 from tests.bad_input.commands import SPEC
 from tests.called import call
 
-pytestmark = pytest.mark.slow
-
 OWN = """
 from reodsl.own import Question
 
@@ -106,7 +104,6 @@ DRAWN = SPEC.replace("source = generated(chain_easy,", 'source = generated(pytho
 @pytest.fixture
 def place(tmp_path: Path, undrawn: None, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.chdir(tmp_path)
-    monkeypatch.delenv("REODSL_STORE", raising=False)
     Path("own.py").write_text(OWN)
     return tmp_path
 
@@ -128,6 +125,7 @@ def run(capsys: pytest.CaptureFixture[str], text: str) -> tuple[int, str]:
     return told(capsys, "run", "tiny.reo", "--local", "--allow-python")
 
 
+@pytest.mark.slow
 def test_failures_at_responses(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
     code, said = run(capsys, GRADED)
     assert code == 0, said
@@ -163,6 +161,7 @@ def test_failures_of_a_running_task_are_under_the_tasks() -> None:
     assert said.endswith("count as wrong; 7 times: failed: it broke; 1 time: timeout")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("text", "kinds"),
     [(POOLED, [".pool"]), (REFERRED, ["tiny.reference", "quick.reference"])],
@@ -192,6 +191,7 @@ def test_failures_among_samples_that_are_read(
     )
 
 
+@pytest.mark.slow
 def test_failures_at_responses_to_a_monitor_set(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """They are in the training's count beside those of its own responses."""
     code, said = run(capsys, REFERRED)
@@ -206,6 +206,7 @@ def test_failures_at_responses_to_a_monitor_set(place: Path, capsys: pytest.Capt
         assert say_failed(counts) in place_said
 
 
+@pytest.mark.slow
 def test_tasks_that_fail(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Several that fail for one reason are told together, in the report too, which has what did not fail."""
     code, said = run(capsys, OF_ARMS)
@@ -221,6 +222,7 @@ def test_tasks_that_fail(place: Path, capsys: pytest.CaptureFixture[str]) -> Non
     assert f"Failed: a.train.s1, b.train.s1: E0744: {why}." in words_of(Path("shown/report.html"))
 
 
+@pytest.mark.slow
 def test_a_task_of_questions_that_fails(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """The report has it too: beside what could be evaluated without it, and alone."""
     code, said = run(capsys, DRAWN)

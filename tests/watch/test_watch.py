@@ -13,18 +13,17 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import polars as pl
 import pytest
 
 from reodsl.store.files import hash_plain
 from reodsl.store.live import add_step
-from reodsl.store.runs import events, records, save
+from reodsl.store.runs import RunRecord, events, records, save
 from reodsl.store.store import Store
 from reodsl.watch import read_state
 from tests.bad_input.commands import SPEC
 from tests.called import call
 from tests.terminal import terminal
-
-pytestmark = pytest.mark.slow
 
 ROOT = Path(__file__).resolve().parents[2]
 LONG = SPEC.replace("in 1 steps..9 steps", "in 1 steps..100000 steps")
@@ -33,7 +32,6 @@ LONG = SPEC.replace("in 1 steps..9 steps", "in 1 steps..100000 steps")
 @pytest.fixture
 def place(tmp_path: Path, undrawn: None, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.chdir(tmp_path)
-    monkeypatch.delenv("REODSL_STORE", raising=False)
     Path("tiny.reo").write_text(LONG)
     return tmp_path
 
@@ -64,6 +62,7 @@ def output(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, st
     return code, out, err
 
 
+@pytest.mark.slow
 def test_a_run_is_followed_from_another_process(going: Any, capsys: pytest.CaptureFixture[str]) -> None:
     code, out, _ = output(capsys, "watch", "--json")
     state = json.loads(out)
@@ -115,6 +114,7 @@ def test_a_run_is_followed_from_another_process(going: Any, capsys: pytest.Captu
     assert "reodsl run tiny.reo" in err
 
 
+@pytest.mark.slow
 def test_a_run_is_watched_to_its_end_in_a_terminal(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     script = "from tests.undrawn import undraw; undraw(setattr); from reodsl.cli.main import entry; entry()"
     command = [sys.executable, "-c", script, "run", "tiny.reo", "--local", "--quiet"]
@@ -137,6 +137,7 @@ def test_a_run_is_watched_to_its_end_in_a_terminal(place: Path, monkeypatch: pyt
     assert "Traceback" not in text
 
 
+@pytest.mark.slow
 def test_what_a_finished_run_left(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert call("run", "tiny.reo", "--local", "--quiet") == 0
     store = Store(place / ".reodsl")
@@ -150,20 +151,54 @@ def test_what_a_finished_run_left(place: Path, capsys: pytest.CaptureFixture[str
     assert code == 0
     assert "finished" in out
     assert "report: " in out
+    (log,) = place.glob(".reodsl/runs/*.events")
+    for damaged in ('[]\n{"at": 1, "kind": "fini', None):
+        log.write_text(damaged) if damaged else log.unlink()
+        state = read_state(store, record)
+        assert (state.status, state.total, state.going) == ("finished", None, ())
+        for command in (("watch", record.name), ("report", record.name, "--out", "again"), ("ls",)):
+            assert output(capsys, *command)[0] == 0
     # One that found everything in place says nothing of single tasks.
     assert call("run", "tiny.reo", "--local", "--quiet") == 0
     again = records(store)[-1]
     assert [each["kind"] for each in events(store, again)] == ["began"]
 
 
-def test_records_of_other_versions_and_torn_lines(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert call("run", "tiny.reo", "--local", "--quiet") == 0
+def left(place: Path, *lines: dict[str, object]) -> tuple[Store, RunRecord, Path]:
+    """A store with a run whose process is gone, and these events in its log."""
     store = Store(place / ".reodsl")
-    (record,) = records(store)
-    (log,) = place.glob(".reodsl/runs/*.events")
-    kept = log.read_text()
-    log.write_text(kept + '{"at": 1, "kind": "fini')
-    assert len(events(store, record)) == kept.count("\n")
+    store.open()
+    began = "2099-01-01T00:00:00+00:00"
+    record = RunRecord("20990101T000000.left", "tiny", "0" * 64, "tiny.reo", {}, [], began, os.getpid())
+    save(store, record)
+    log = store.root / "runs" / f"{record.name}.events"
+    log.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    return store, record, log
+
+
+def test_a_run_whose_process_died_is_stopped(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """How far it was, and what Python of the user failed at until then."""
+    at = {"at": 1.0, "kind": "started", "task": "tiny.train.s1", "key": "0a"}
+    store, _, _ = left(place, {"at": 1.0, "kind": "began", "total": 3}, at)
+    add_step(store.root / "work" / "0a", {"step": 2, "verifier_failures": 3.0})
+    reasons = [f"failed: `own.py:judge` failed: ValueError: {number}, line 15" for number in range(3)]
+    pl.DataFrame({"unsettled": [reasons]}).write_parquet(store.root / "work" / "0a" / "rollouts.parquet")
+    code, out, _ = output(capsys, "watch")
+    said = " ".join(out.split())
+    assert code == 1
+    assert "stopped tiny.train.s1 at 2" in said
+    assert "3 answers made the verifier fail; answers that are not judged count as wrong" in said
+    assert f"3 times: {reasons[0]}" in said
+    state = json.loads(output(capsys, "watch", "--json")[1])
+    assert (state["status"], state["running"]) == ("stopped", [])
+    assert [(each["status"], each["failing"][0]["times"]) for each in state["tasks"]] == [("stopped", 3)]
+    assert "    at " not in output(capsys, "ls")[1]
+
+
+def test_torn_and_damaged_lines_are_no_events(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    store, record, log = left(place, {"at": 1.0, "kind": "began", "total": 3})
+    log.write_text(log.read_text() + '{"at": 1, "kind": "fini')
+    assert len(events(store, record)) == 1
     log.write_text('{"kind": 3}\n{"at": "x"}\n[]\n')
     assert events(store, record) == []
     whole = {"at": 1.0, "kind": "started", "task": "a", "key": "0a"}
@@ -180,12 +215,8 @@ def test_records_of_other_versions_and_torn_lines(place: Path, capsys: pytest.Ca
     lines = [json.dumps(each) for each in damaged]
     log.write_text("\n".join([*lines, "[" * 100_000, "9" * 5_000, json.dumps(whole)]) + "\n")
     assert events(store, record) == [whole]
-    for command in (("watch", record.name), ("report", record.name, "--out", "again"), ("ls",)):
-        assert output(capsys, *command)[0] == 0
-    log.unlink()
-    state = read_state(store, record)
-    assert (state.status, state.total, state.going) == ("finished", None, ())
-    assert output(capsys, "watch")[0] == 0
+    assert output(capsys, "watch", record.name)[0] == 1
+    assert output(capsys, "ls")[0] == 0
 
 
 def test_a_store_with_nothing_in_it(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -195,6 +226,7 @@ def test_a_store_with_nothing_in_it(place: Path, capsys: pytest.CaptureFixture[s
     assert "error[E0954]: nothing has run here yet" in err
 
 
+@pytest.mark.slow
 def test_a_report_says_what_it_cannot_read(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """An artifact of another version, whole for the store, has other columns."""
     assert call("run", "tiny.reo", "--local", "--quiet") == 0
