@@ -26,7 +26,7 @@ READS = {
     "graph": {"diagnostics", "ir", "numbers"},
     "store": {"diagnostics", "ir", "graph"},
     "price": {"diagnostics", "ir", "graph", "store"},
-    "rehearse": {"ir", "price"},
+    "rehearse": {"diagnostics", "ir", "price"},
     "plan": {"diagnostics", "ir", "numbers", "graph", "store", "price", "rehearse"},
     "diff": {"diagnostics", "ir", "numbers", "graph", "store", "plan"},
     "doubts": {"diagnostics", "ir", "numbers", "graph"},

@@ -13,7 +13,7 @@ import click
 from reodsl.cli.options import store_option
 from reodsl.cli.output import print_json, print_text
 from reodsl.cli.specs import spec_files
-from reodsl.diagnostics import Diagnostic, Problem, error
+from reodsl.diagnostics import Diagnostic, Problem, error, group
 from reodsl.diagnostics.render import to_json
 from reodsl.graph.task import Graph, Task
 from reodsl.language import compile_file
@@ -176,11 +176,8 @@ def _overview(fits: Sequence[Fit]) -> list[str]:
 
     If a folder has more than `_MOST_LISTED` specs and none of them lacks anything, it has a single line.
     """
-    folders: dict[Path, list[Fit]] = {}
-    for fit in fits:
-        folders.setdefault(Path(fit.path).parent, []).append(fit)
     lines = []
-    for folder, members in folders.items():
+    for folder, members in group((Path(fit.path).parent, fit) for fit in fits).items():
         if len(members) > _MOST_LISTED and not any(fit.lacks for fit in members):
             lines.append(f"+ {folder}: all {len(members)} fit")
             continue
@@ -214,16 +211,9 @@ def _remedies(parts: Sequence[MachinePart], fits: Sequence[Fit]) -> dict[str, li
     A part is listed if it is not `ok` and has advice, and a spec for everything that it lacks. If a diagnostic has no
     advice, the remedy is the command that explains the diagnostic.
     """
-    remedies: dict[str, list[str]] = {}
-    for part in parts:
-        if part.help is not None and part.state != "ok":
-            remedies.setdefault(part.help, []).append(part.name)
-    for fit in fits:
-        for lack in fit.lacks:
-            users = remedies.setdefault(lack.help or f"reodsl explain {lack.code}", [])
-            if fit.path not in users:
-                users.append(fit.path)
-    return remedies
+    of_parts = ((part.help, part.name) for part in parts if part.help is not None and part.state != "ok")
+    of_specs = ((lack.help or f"reodsl explain {lack.code}", fit.path) for fit in fits for lack in fit.lacks)
+    return group(dict.fromkeys((*of_parts, *of_specs)))
 
 
 def _format_users(users: Sequence[str], part_names: Collection[str]) -> str:

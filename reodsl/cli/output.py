@@ -15,7 +15,7 @@ from typing import Any
 
 import click
 
-from reodsl.diagnostics import Diagnostic, Problem, fold, listed, problem
+from reodsl.diagnostics import Diagnostic, Problem, fold, group, listed, problem
 from reodsl.diagnostics.render import render, sort_diagnostics
 
 MOST_SHOWN = 100
@@ -49,10 +49,7 @@ def gather_findings(by_task: Mapping[str, Iterable[Diagnostic]]) -> list[Diagnos
 
     E0950, a store that refuses to be written, gets no names, since it concerns all tasks.
     """
-    tasks: dict[Diagnostic, list[str]] = {}
-    for task, diagnostics in by_task.items():
-        for diagnostic in diagnostics:
-            tasks.setdefault(diagnostic, []).append(task)
+    tasks = group((diagnostic, task) for task, diagnostics in by_task.items() for diagnostic in diagnostics)
     return [_name_tasks(diagnostic, names) for diagnostic, names in tasks.items()]
 
 

@@ -13,7 +13,7 @@ from humanize import naturalsize
 
 from reodsl.cli.options import complete_runs, existing_store, known_store_option
 from reodsl.cli.output import print_json
-from reodsl.diagnostics import plural
+from reodsl.diagnostics import group, plural
 from reodsl.diagnostics.render import visible
 from reodsl.plan.render import ago
 from reodsl.store.layout import models
@@ -163,9 +163,7 @@ def _format_runs(rows: list[dict[str, Any]]) -> str:
         return "No runs yet."
     now = datetime.now(UTC)
     width = max(len(row["study"]) for row in rows)
-    runs_by_first: dict[str, list[dict[str, Any]]] = {}
-    for row in rows:
-        runs_by_first.setdefault(row["repeats"] or row["name"], []).append(row)
+    runs_by_first = group((row["repeats"] or row["name"], row) for row in rows)
 
     def count(number: int) -> str:
         return f"{number:>4} {'result ' if number == 1 else 'results'}"

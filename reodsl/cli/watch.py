@@ -13,13 +13,12 @@ import click
 
 from reodsl.cli.options import complete_runs, existing_store, known_store_option
 from reodsl.cli.output import print_json
-from reodsl.diagnostics import problem
+from reodsl.diagnostics import group, problem
 from reodsl.graph.job import Event, Progress
 from reodsl.numbers.unsettled import say_failing
 from reodsl.store.runs import RunRecord, alive, pick, records
 from reodsl.store.store import Store
 from reodsl.watch import (
-    FinishedTask,
     RunningTask,
     RunState,
     draw_curve,
@@ -407,10 +406,11 @@ def _show_state(display: Display, state: RunState, seen: set[str]) -> None:
         seen: Names of the tasks that are printed already; the newly printed names are added.
     """
     display.board.count, display.board.running = state.done, {task.task: task for task in state.going}
-    by_reason: dict[object, list[FinishedTask]] = {}
-    for task in state.finished:
-        if task.task not in seen:
-            by_reason.setdefault(task.reason if task.kind == "failed" else task.task, []).append(task)
+    by_reason = group(
+        (task.reason if task.kind == "failed" else task.task, task)
+        for task in state.finished
+        if task.task not in seen
+    )
     for first, *others in by_reason.values():
         names = [task.task for task in (first, *others)]
         seen.update(names)

@@ -5,10 +5,12 @@ from __future__ import annotations
 import json
 import re
 import textwrap
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, NamedTuple, TypedDict, Unpack
+from typing import Any, Literal, NamedTuple, TypedDict, TypeVar, Unpack
 
+Key = TypeVar("Key")
+Item = TypeVar("Item")
 Severity = Literal["error", "warning", "note"]
 
 
@@ -224,6 +226,17 @@ def listed(names: Sequence[str], max_names: int, joint: str = ", ", total: int |
     """
     num_omitted = (len(names) if total is None else total) - min(len(names), max_names)
     return joint.join(names[:max_names]) + (f" and {num_omitted} more" if num_omitted > 0 else "")
+
+
+def group(pairs: Iterable[tuple[Key, Item]]) -> dict[Key, list[Item]]:
+    """Return the items of each key, as (key, item) pairs give them: the arms by reason of `(reason, arm)`.
+
+    Keys have the order of their first items.
+    """
+    groups: dict[Key, list[Item]] = {}
+    for key, item in pairs:
+        groups.setdefault(key, []).append(item)
+    return groups
 
 
 def plural(count: int, noun: str) -> str:

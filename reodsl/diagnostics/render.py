@@ -10,13 +10,14 @@ import re
 import textwrap
 import unicodedata
 from bisect import bisect_left, bisect_right
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, lru_cache
 from pathlib import Path
 from typing import Any
 
-from reodsl.diagnostics.model import Diagnostic, Label, Severity, Span
+from reodsl.diagnostics.model import Diagnostic, Label, Severity, Span, group, plural
 
 WIDTH = 100
 _TAB = 4
@@ -83,13 +84,8 @@ def render(
 
 def summary(diagnostics: Iterable[Diagnostic]) -> str:
     """Return the number of diagnostics of each severity: `2 errors, 1 warning`; empty for no diagnostics."""
-    ordered = sort_diagnostics(diagnostics)
-    parts = []
-    for severity in _RANK:
-        count = sum(diagnostic.severity == severity for diagnostic in ordered)
-        if count:
-            parts.append(f"{count} {severity}{'s' if count > 1 else ''}")
-    return ", ".join(parts)
+    counts = Counter(diagnostic.severity for diagnostic in set(diagnostics))
+    return ", ".join(plural(counts[severity], severity) for severity in _RANK if counts[severity])
 
 
 def to_json(diagnostics: Iterable[Diagnostic]) -> list[dict[str, Any]]:
@@ -134,7 +130,8 @@ def _draw(diagnostic: Diagnostic, sources: Mapping[str, list[str]], color: bool,
 
     if not diagnostic.labels and diagnostic.where is not None:
         lines.append(paint(f"{pad}--> ", "frame") + visible(diagnostic.where))
-    for number, (path, labels) in enumerate(_group_by_file(diagnostic.labels).items()):
+    labels_by_file = group((label.span.path, label) for label in diagnostic.labels)
+    for number, (path, labels) in enumerate(labels_by_file.items()):
         first = labels[0].span
         arrow = "-->" if number == 0 else ":::"
         lines.append(paint(f"{pad}{arrow} ", "frame") + f"{visible(path)}:{first.line}:{first.column}")
@@ -213,14 +210,6 @@ def lay_page(text: str, columns: int) -> str:
             lines = _fold_words(" ".join(block.split()), columns, indent_below)
             lines_out += ["", *lines] if block.startswith("\n") else lines
     return "\n".join(lines_out)
-
-
-def _group_by_file(labels: Iterable[Label]) -> dict[str, list[Label]]:
-    """Return the labels by path; the primary label's file is first, and the order of labels is kept."""
-    files: dict[str, list[Label]] = {}
-    for label in labels:
-        files.setdefault(label.span.path, []).append(label)
-    return files
 
 
 def _source_line(sources: Mapping[str, list[str]], label: Label) -> str | None:

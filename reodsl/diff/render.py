@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from itertools import zip_longest
 from typing import Any
 
-from reodsl.diagnostics import fold
+from reodsl.diagnostics import fold, group
 from reodsl.diagnostics.render import code, document, table
 from reodsl.diff.compare import ChangedSetting, DefaultValue, Diff, SettingDiff
 from reodsl.ir.reward_text import ABSENT, value_text
@@ -161,12 +161,12 @@ def _group_arms(arms: Sequence[SettingDiff]) -> list[tuple[tuple[tuple[str, str]
     Returns:
         For each group the names of its arms on both sides, as pairs, and the difference of its first arm.
     """
-    groups: dict[Any, list[SettingDiff]] = {}
-    for arm in arms:
-        if arm.rows:
-            key = tuple((row.setting, repr(row.a), repr(row.b)) for row in _unnamed_rows(arm))
-            groups.setdefault(key, []).append(arm)
-    return [(tuple((arm.a, arm.b) for arm in group), group[0]) for group in groups.values()]
+    groups = group(
+        (tuple((row.setting, repr(row.a), repr(row.b)) for row in _unnamed_rows(arm)), arm)
+        for arm in arms
+        if arm.rows
+    )
+    return [(tuple((arm.a, arm.b) for arm in alike), alike[0]) for alike in groups.values()]
 
 
 def _unnamed_rows(difference: SettingDiff) -> tuple[ChangedSetting, ...]:
@@ -230,20 +230,20 @@ def _gather_rows(
     both_sided += [setting for settings in same.values() for setting in settings]
     # In a stage that both sides have, only deeper settings are gathered.
     staged = {".".join(setting.split(".")[:2]) for setting in both_sided if setting.startswith("stages.")}
-    groups: dict[tuple[str, bool, bool], list[ChangedSetting]] = {}
-    for row in rows:
-        lacks = row.a == ABSENT, row.b == ABSENT
+
+    def key_of(row: ChangedSetting) -> tuple[str, bool, bool]:
+        """Return the words with which the row's group begins, and whether each side lacks the setting."""
         names = row.setting.split(".")
-        deep = 3 if ".".join(names[:2]) in staged else 2
-        prefix = ".".join(names[:deep]) if any(lacks) else row.setting
-        groups.setdefault((prefix, *lacks), []).append(row)
+        words = ".".join(names[: 3 if ".".join(names[:2]) in staged else 2])
+        return words if ABSENT in (row.a, row.b) else row.setting, row.a == ABSENT, row.b == ABSENT
+
     gathered: list[ChangedSetting] = []
-    for (prefix, no_a, no_b), group in groups.items():
-        if (no_a or no_b) and len(group) >= _GROUP:
-            words = f"{len(group)} settings{_MORE}"
+    for (prefix, no_a, no_b), alike in group((key_of(row), row) for row in rows).items():
+        if (no_a or no_b) and len(alike) >= _GROUP:
+            words = f"{len(alike)} settings{_MORE}"
             gathered.append(ChangedSetting(prefix, ABSENT if no_a else words, ABSENT if no_b else words))
         else:
-            gathered += group
+            gathered += alike
     return gathered
 
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TypeVar
 
-from reodsl.diagnostics.model import Diagnostic, Label, Span, error
+from reodsl.diagnostics.model import Diagnostic, Label, Span, error, group
 from reodsl.ir.kinds import KINDS
 from reodsl.ir.setting import Block, Kind, Setting
 from reodsl.ir.training import TRAINING
@@ -116,14 +116,12 @@ def _join_examples(missing: Sequence[_Omission], depth: int = 0) -> str:
         missing: The settings.
         depth: The number of outer blocks that the caller writes: the examples begin inside them.
     """
-    groups: dict[str, list[_Omission]] = {}
-    for item in missing:
-        groups.setdefault(item.blocks[depth] if len(item.blocks) > depth else f"={item.name}", []).append(
-            item
-        )
+    groups = group(
+        (item.blocks[depth] if len(item.blocks) > depth else f"={item.name}", item) for item in missing
+    )
     examples = []
-    for name, group in groups.items():
-        inner = group[0].field.example if name.startswith("=") else _join_examples(group, depth + 1)
+    for name, items in groups.items():
+        inner = items[0].field.example if name.startswith("=") else _join_examples(items, depth + 1)
         if inner:
             examples.append(inner if name.startswith("=") else f"{name} {{ {inner} }}")
     return ", ".join(examples)

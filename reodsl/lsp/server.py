@@ -20,7 +20,7 @@ from pygls.uris import from_fs_path, to_fs_path
 from pygls.workspace import TextDocument
 
 import reodsl
-from reodsl.diagnostics.model import Severity, Span
+from reodsl.diagnostics.model import Severity, Span, group
 from reodsl.diagnostics.render import find_page
 from reodsl.lsp.analysis import (
     Analysis,
@@ -205,11 +205,11 @@ def make_server() -> LanguageServer:
         places = rename(analysis, _texts(server), *cursor, params.new_name)
         if isinstance(places, str):
             raise JsonRpcInvalidParams(places)
-        changes: dict[str, list[types.TextEdit]] = {}
-        for use in places:
-            edit = types.TextEdit(_range(server, use.text, use.span), params.new_name)
-            changes.setdefault(_uri(server, use.file), []).append(edit)
-        return types.WorkspaceEdit(changes)
+        edits = (
+            (_uri(server, use.file), types.TextEdit(_range(server, use.text, use.span), params.new_name))
+            for use in places
+        )
+        return types.WorkspaceEdit(group(edits))
 
     @server.feature(types.TEXT_DOCUMENT_INLAY_HINT)
     def show_hints(params: types.InlayHintParams) -> list[types.InlayHint]:

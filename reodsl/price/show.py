@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 
 from humanize import naturalsize
 
-from reodsl.diagnostics import Diagnostic, error, listed, plural
+from reodsl.diagnostics import Diagnostic, error, group, listed, plural
 from reodsl.graph.task import Graph
 from reodsl.ir import Origin, Spec
 from reodsl.ir.base import values_of
@@ -153,13 +153,13 @@ def summary(prices: Prices, names: Sequence[str], everything: bool = False) -> l
         everything: whether all kinds of training are listed; otherwise the `_STEPS` with the most expensive steps.
     """
     chosen = {name: prices.tasks[name] for name in names}
-    steps: dict[str, list[str]] = {}
-    for name, price in chosen.items():
-        # Tasks whose steps cost the same, such as seeds of an arm, are shown once.
-        words = "".join(line.partition(": ")[2] or line for line in step(prices, name, price))
-        if words:
-            steps.setdefault(words, []).append(name)
-    dearest = sorted(steps.values(), key=lambda alike: -chosen[alike[0]].hours_a_step)
+    # Tasks whose steps cost the same, such as seeds of an arm, are shown once.
+    alike_steps = group(
+        ("".join(line.partition(": ")[2] or line for line in lines), name)
+        for name, price in chosen.items()
+        if (lines := step(prices, name, price))
+    )
+    dearest = sorted(alike_steps.values(), key=lambda alike: -chosen[alike[0]].hours_a_step)
     lines = []
     for alike in dearest if everything else dearest[:_STEPS]:
         more = f" and {len(alike) - 1} more" if len(alike) > 1 else ""
@@ -173,10 +173,7 @@ def summary(prices: Prices, names: Sequence[str], everything: bool = False) -> l
         lines.append("Time and cost of servers are unknown and not included.")
     if peaks:
         lines.append(f"Peak memory of a device: {', '.join(peaks)}. Disk: {size(total.disk)}.")
-    unpriced: dict[str, list[str]] = {}
-    for name, price in chosen.items():
-        if price.unpriced is not None:
-            unpriced.setdefault(price.unpriced, []).append(name)
+    unpriced = group((price.unpriced, name) for name, price in chosen.items() if price.unpriced is not None)
     lines += [f"No price for {listed(alike, 2)}: {reason}" for reason, alike in unpriced.items()]
     return [*lines, *_basis(prices)]
 

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from reodsl.diagnostics.model import group
 from reodsl.ir import IR, Spec
 from reodsl.ir.base import Node, digest, names_of, values_of
 from reodsl.ir.cluster import Cluster
@@ -378,22 +379,22 @@ def list_unshown(
     """
     study, small_study = spec.study, small.study
     sentences = []
-    doubles: dict[str, list[str]] = {}
-    for model in values_of(spec.study, Model):
-        double = stand_ins.model(model)
-        if double is not None:
-            doubles.setdefault(double.words, []).append(f"`{model.name}`")
+    doubles = group(
+        (double.words, f"`{model.name}`")
+        for model in values_of(spec.study, Model)
+        if (double := stand_ins.model(model)) is not None
+    )
     sentences += [f"the weights of {', '.join(names)}: {words}" for words, names in doubles.items()]
     missing_data = [data.name for data in values_of(spec.study, Data) if stand_ins.sources(data) is not None]
     if missing_data:
         sentences.append(
             f"data that are not on this machine: generated sums replaced {', '.join(missing_data)}"
         )
-    arms_by_model: dict[str, list[str]] = {}
-    for arm in study.arms if study.models else ():
-        if isinstance(arm.checkpoint, FromResults):
-            model = study.models[0] if arm.checkpoint.at is None else arm.checkpoint.at.model
-            arms_by_model.setdefault(model.name, []).append(f"`{arm.name}`")
+    arms_by_model = group(
+        ((study.models[0] if arm.checkpoint.at is None else arm.checkpoint.at.model).name, f"`{arm.name}`")
+        for arm in study.arms
+        if study.models and isinstance(arm.checkpoint, FromResults)
+    )
     for name, arms in arms_by_model.items():
         sentences.append(f"results of others: `{name}` answered in place of {', '.join(arms)}")
     clusters = {cluster.name: cluster for cluster in values_of(spec.study, Cluster)}

@@ -10,7 +10,7 @@ from typing import Any
 
 import polars as pl
 
-from reodsl.diagnostics import Diagnostic, Problem, first_line, listed, problem, warning
+from reodsl.diagnostics import Diagnostic, Problem, first_line, group, listed, problem, warning
 from reodsl.graph.job import Job, Progress
 from reodsl.graph.lower import lower
 from reodsl.ir import Spec
@@ -166,10 +166,11 @@ def _gather(store: Store, record: RunRecord, roles: Mapping[str, str]) -> _RunRe
         roles: name of the task for each role of the report.
     """
     started = begun(store, record)
-    failed: dict[str, list[str]] = {}
-    for event in events(store, record):
-        if event["kind"] == "failed" and event["task"] not in record.tasks:
-            failed.setdefault(str(event.get("said", "")), []).append(event["task"])
+    failed = group(
+        (str(event.get("said", "")), event["task"])
+        for event in events(store, record)
+        if event["kind"] == "failed" and event["task"] not in record.tasks
+    )
     inputs: dict[str, Path] = {}
     missing: dict[str, None] = {}
     under_way: dict[str, int] = {}

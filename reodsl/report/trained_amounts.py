@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import polars as pl
 
-from reodsl.ir.training import FromModel, FromTraining, Ppo, Stage
+from reodsl.diagnostics.model import group
+from reodsl.ir.training import FromTraining, Ppo, Stage
 from reodsl.report import formats
 from reodsl.report.markup import Child, data_table, name_cell, samples, tag
 from reodsl.report.material import Material
@@ -60,16 +59,15 @@ def unequal_arms(material: Material) -> list[str]:
     """
     rows = {row["arm"]: row for row in trained_amounts(material).to_dicts()}
     score = material.study.score
-    groups: dict[FromModel | FromTraining, list[dict[str, Any]]] = {}
-    for arm in material.study.arms:
-        if (
-            isinstance(arm.checkpoint, FromTraining)
-            and arm.name in rows
-            and all(map(_count_questions, arm.stages))
-        ):
-            groups.setdefault(arm.checkpoint.experiment.start, []).append(rows[arm.name])
+    rows_by_start = group(
+        (arm.checkpoint.experiment.start, rows[arm.name])
+        for arm in material.study.arms
+        if isinstance(arm.checkpoint, FromTraining)
+        and arm.name in rows
+        and all(map(_count_questions, arm.stages))
+    )
     unequal = []
-    for members in groups.values():
+    for members in rows_by_start.values():
         baseline = next((row for row in members if score and row["arm"] == score.relative_to), members[0])
         unequal += [
             row["arm"]

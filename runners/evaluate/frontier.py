@@ -8,7 +8,7 @@ from pathlib import Path
 
 import polars as pl
 
-from reodsl.diagnostics import problem
+from reodsl.diagnostics import group, problem
 from reodsl.graph.job import Job
 from reodsl.ir.reward import OracleBudgets, QuestionBudgets
 from reodsl.ir.study import Frontier, Score
@@ -16,7 +16,7 @@ from reodsl.numbers.arm_scores import arm_scores
 from reodsl.numbers.curve_files import read_frontier, write_frontier
 from reodsl.numbers.curves import Curve, Curves, envelope
 from reodsl.numbers.greedy import Changes, describe_schedule, greedy, question_min
-from reodsl.numbers.intervals import STAR_FIELDS, ArmScores, Interval, Scores, compare_arms, score_arms
+from reodsl.numbers.intervals import STAR_FIELDS, Interval, Scores, compare_arms, score_arms
 from reodsl.numbers.reg import MEAN
 from reodsl.numbers.verdict import VERDICT, common_of, judge, to_json
 from reodsl.store.manifest import arm_labels
@@ -168,9 +168,7 @@ def score(job: Job) -> None:
         if winners.exists()
         else read_frontier(job.inputs["frontier"] / "frontier.json")
     )
-    by_arm: dict[str, list[ArmScores]] = {}
-    for (arm, _), (scores, _) in scored.items():
-        by_arm.setdefault(arm, []).append(scores)
+    by_arm = group((arm, scores) for (arm, _), (scores, _) in scored.items())
     seeds = sorted({seed for _, seed in scored if seed is not None}) or [0]
     base, confidence = rule.relative_to, rule.confidence
     comparisons = compare_arms(

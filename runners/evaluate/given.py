@@ -8,7 +8,7 @@ from typing import Any
 
 import polars as pl
 
-from reodsl.diagnostics import problem
+from reodsl.diagnostics import group, problem
 from reodsl.graph.job import Job
 from runners.engine.protocol import NO_NUMBERS, Generation
 from runners.models.marks import encode_traces
@@ -53,11 +53,11 @@ def read_texts(job: Job, benchmarks: Iterable[str]) -> Texts:
             f"{rows['response'].null_count()} responses have no text, so no answers can be forced",
             "import them with their texts: `--column response=NAME`",
         )
-    texts: dict[tuple[str, str], list[tuple[str, bool, int]]] = {}
     columns = ("benchmark", "question", "response", "finish", "tokens")
-    for benchmark, question, text, finish, tokens in rows.select(columns).iter_rows():
-        texts.setdefault((benchmark, question), []).append((text, finish == "stop", tokens or 0))
-    return texts
+    return group(
+        ((benchmark, question), (text, finish == "stop", tokens or 0))
+        for benchmark, question, text, finish, tokens in rows.select(columns).iter_rows()
+    )
 
 
 def require_own_tokens(job: Job, texts: Texts, tokenizer: Any) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import math
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -17,6 +18,7 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 
+from reodsl.diagnostics.model import group
 from reodsl.graph.job import Job
 from reodsl.ir.base import Node, walk
 from reodsl.ir.expression import (
@@ -81,12 +83,14 @@ def measure(job: Job) -> None:
     )
     folders = evaluations_of(job)
     seeds = sorted({seed for _, seed in folders if seed is not None}) or [0]
-    by_arm: dict[str, list[dict[StepStatistic, Sums | None]]] = {}
-    for (arm, _), folder in folders.items():
-        evaluated = read(folder, any(map(_is_forced, statistics)))
-        by_arm.setdefault(arm, []).append({node: sums(node, evaluated) for node in statistics})
-    for evaluations in by_arm.values():
-        evaluations *= len(seeds) // len(evaluations)
+    evaluations = (
+        (arm, read(folder, any(map(_is_forced, statistics)))) for (arm, _), folder in folders.items()
+    )
+    by_arm = group(
+        (arm, {node: sums(node, evaluated) for node in statistics}) for arm, evaluated in evaluations
+    )
+    for seeds_of in by_arm.values():
+        seeds_of *= len(seeds) // len(seeds_of)
     base = by_arm.get(work["relative_to"] or "")
     rows = []
     for i, rule in enumerate(measures):
@@ -254,10 +258,7 @@ def majority(answers: Sequence[str | None], is_right: Sequence[bool], votes: int
         is_right: Whether each answer is right.
         votes: The number of responses that are sampled without replacement; at most all responses are.
     """
-    wrong: dict[str, int] = {}
-    for answer, good in zip(answers, is_right, strict=True):
-        if answer and not good:
-            wrong[answer] = wrong.get(answer, 0) + 1
+    wrong = Counter(answer for answer, good in zip(answers, is_right, strict=True) if answer and not good)
     num_right = int(sum(is_right))
     num_blank = len(answers) - num_right - sum(wrong.values())
     return _win_probability(num_right, tuple(sorted(wrong.values())), num_blank, min(votes, len(answers)))

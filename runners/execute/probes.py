@@ -21,7 +21,7 @@ from threading import Thread
 from typing import Any
 
 from reodsl import __version__
-from reodsl.diagnostics import Diagnostic, error, first_line, listed, warning
+from reodsl.diagnostics import Diagnostic, error, first_line, group, listed, warning
 from reodsl.plan.registry import MachinePart
 from runners.engine.sglang.settings import REMEDY, find_interpreter, link_kernel, toolkit
 from runners.execute.instance import import_ray, start_ray
@@ -485,11 +485,12 @@ def compare(parts_of: NodeParts) -> tuple[MachinePart, ...]:
     """
     rows = []
     for row in PROBES:
-        nodes_of: dict[str, list[str]] = {}
-        for node, parts in parts_of.items():
-            for part in parts:
-                if row.alike and part.name == row.name and part.state == "ok":
-                    nodes_of.setdefault(part.says, []).append(node)
+        nodes_of = group(
+            (part.says, node)
+            for node, parts in parts_of.items()
+            for part in parts
+            if row.alike and part.name == row.name and part.state == "ok"
+        )
         if len(nodes_of) > 1:
             text = "; ".join(f"{says} on {listed(nodes, _MOST_LISTED)}" for says, nodes in nodes_of.items())
             rows.append(MachinePart(row.name, "broken", text, "take nodes with the same", needed=False))
@@ -502,11 +503,7 @@ def diagnose(parts_of: NodeParts) -> list[Diagnostic]:
     Equal findings share a diagnostic, which names their nodes. It is the error E0977 if runs need what the probe checked
     (`needed`), else the warning W0977.
     """
-    lacks: dict[MachinePart, list[str]] = {}
-    for node, parts in parts_of.items():
-        for part in parts:
-            if part.state != "ok":
-                lacks.setdefault(part, []).append(node)
+    lacks = group((part, node) for node, parts in parts_of.items() for part in parts if part.state != "ok")
     findings = [
         (part, f"{part.name} of {listed(nodes, _MOST_LISTED)}: {part.says}") for part, nodes in lacks.items()
     ]

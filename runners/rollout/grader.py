@@ -8,7 +8,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar
 
-from reodsl.diagnostics import Problem
+from reodsl.diagnostics import Problem, group
 from reodsl.ir import training
 from reodsl.ir.data import AnswerReader
 from reodsl.ir.model import Forcing
@@ -211,11 +211,8 @@ def _grade_claims(claims: Sequence[tuple[Verifier, Claim]]) -> list[GradedAnswer
     Returns:
         The answers with their verdicts, in the order of the claims.
     """
-    indices_of: dict[int, list[int]] = {}
-    for i, (verifier, _) in enumerate(claims):
-        indices_of.setdefault(id(verifier), []).append(i)
     graded: dict[int, GradedAnswer] = {}
-    for indices in indices_of.values():
+    for indices in group((id(verifier), i) for i, (verifier, _) in enumerate(claims)).values():
         answers = [claims[i][1] for i in indices]
         verdicts = claims[indices[0]][0].grade(answers)
         graded.update(zip(indices, zip(answers, verdicts, strict=True), strict=True))

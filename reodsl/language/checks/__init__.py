@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import replace
 
-from reodsl.diagnostics.model import Diagnostic, warning
+from reodsl.diagnostics.model import Diagnostic, group, warning
 from reodsl.language.bounds import STAGE_STEPS, LimitReached
 from reodsl.language.checks import budgets, loss, training  # noqa: F401
 from reodsl.language.checks.cases import (
@@ -84,9 +84,7 @@ def _run_all_checks(program: Program) -> Iterator[Diagnostic]:
         if not case.is_repeated:
             yield from _check_case(case)
     yield from check_data(program)
-    arms: dict[int, list[CheckedExperiment]] = {}
-    for case in listed:
-        arms.setdefault(id(case.study), []).append(case)
+    arms = group((id(case.study), case) for case in listed)
     for study in program.list_type(DeclaredStudy, "study").values():
         findings = [*run_checks(STUDY_CHECKS, CheckedStudy(study, ctx, study, arms.get(id(study), [])))]
         # An experiment may be a parent that others complete; a study is there to be run.

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from reodsl.diagnostics.model import Diagnostic, Label, Span, error, listed, warning
+from reodsl.diagnostics.model import Diagnostic, Label, Span, error, group, listed, warning
 from reodsl.ir.base import Node
 from reodsl.ir.expression import Attribute, Constant, ForcedAnswer, FunctionCall, StepStatistic
 from reodsl.ir.training import sum_rate_factors, warmup_steps
@@ -901,11 +901,11 @@ def check_trained_amounts(case: CheckedStudy) -> Iterator[Diagnostic]:
     study = case.study
     if study.data("unequal") is not None:
         return
-    groups: dict[object, list[tuple[DeclaredArm, Amounts]]] = {}
-    for arm in study.arms:
-        trained = _count_amounts(case.ctx, arm)
-        if trained is not None:
-            groups.setdefault(trained[0], []).append((arm, trained[1]))
+    groups = group(
+        (trained[0], (arm, trained[1]))
+        for arm in study.arms
+        if (trained := _count_amounts(case.ctx, arm)) is not None
+    )
     relative_to = case["score.relative_to"]
     baseline = relative_to.slot.value.data if relative_to.slot is not None else None
     for members in groups.values():

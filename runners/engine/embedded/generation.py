@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from reodsl.diagnostics import problem
+from reodsl.diagnostics import group, problem
 from runners.data.draws import hash_seeds, skip_uniforms, uniforms, wrap_seeds
 from runners.engine.embedded.cohort import Cohort, admit
 from runners.engine.embedded.model import Decoder, EmbeddedSettings
@@ -26,9 +26,7 @@ def groups_of(requests: Sequence[Request]) -> deque[Group]:
 
     Neighbouring groups then have prompts of similar length, which need little padding in a cohort.
     """
-    by_prompt: dict[tuple[int, ...], list[int]] = {}
-    for index, request in enumerate(requests):
-        by_prompt.setdefault(request.prompt, []).append(index)
+    by_prompt = group((request.prompt, index) for index, request in enumerate(requests))
     return deque(sorted(by_prompt.items(), key=lambda item: len(item[0])))
 
 

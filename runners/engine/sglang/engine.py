@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from collections import Counter
 from collections.abc import Sequence
 from contextlib import ExitStack
 from pathlib import Path
@@ -196,9 +197,7 @@ def _assign_servers(requests: Sequence[Request], servers: int, tokens: int = 1) 
         servers: The number of servers.
         tokens: The assumed number of tokens of a response.
     """
-    sizes: dict[tuple[int, ...], int] = {}
-    for request in requests:
-        sizes[request.prompt] = sizes.get(request.prompt, 0) + 1
+    sizes = Counter(request.prompt for request in requests)
     costs = {prompt: size * (len(prompt) + tokens / 2) for prompt, size in sizes.items()}
     load = [0.0] * servers
     chosen: dict[tuple[int, ...], int] = {}
