@@ -17,7 +17,7 @@ import click
 
 import reodsl
 from reodsl.cli import stopping
-from reodsl.diagnostics import Problem, first_line, fold, problem
+from reodsl.diagnostics import Problem, first_line, fold, problem, refuse
 from reodsl.diagnostics.dropped import refuse_dropped
 from reodsl.diagnostics.model import missing_extra, shorten_words
 
@@ -103,8 +103,7 @@ class Commands(click.Group):
         """
         name = args[0] if args else ""
         if name and not name.startswith("-") and self.get_command(ctx, name) is None:
-            if diagnostic := refuse_dropped(f"reodsl {name}"):
-                raise Problem(diagnostic)
+            refuse(refuse_dropped(f"reodsl {name}"))
             names = self.list_commands(ctx)
             close = difflib.get_close_matches(name, names, n=1)
             hint = f"did you mean `{close[0]}`?" if close else f"choose one of {', '.join(names)}"

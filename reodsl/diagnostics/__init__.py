@@ -16,6 +16,7 @@ from reodsl.diagnostics.model import (
     note,
     plural,
     problem,
+    refuse,
     warning,
 )
 
@@ -35,5 +36,6 @@ __all__ = [
     "note",
     "plural",
     "problem",
+    "refuse",
     "warning",
 ]

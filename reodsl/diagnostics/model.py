@@ -178,6 +178,12 @@ def problem(
     return Problem(error(code, message, where=where, notes=notes, help=help))
 
 
+def refuse(finding: Diagnostic | None) -> None:
+    """Raise a Problem with what a check found, if it found anything."""
+    if finding is not None:
+        raise Problem(finding)
+
+
 def first_line(fault: BaseException, fallback: str | None = None, max_characters: int = 200) -> str:
     """Return the first line of an exception's message, cut to `max_characters` characters.
 

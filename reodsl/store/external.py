@@ -15,7 +15,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from reodsl.diagnostics import Diagnostic, Problem, error, problem
+from reodsl.diagnostics import Diagnostic, error, problem, refuse
 from reodsl.graph.task import Task
 from reodsl.ir import digest
 from reodsl.ir.model import ServedModel
@@ -136,9 +136,7 @@ class Fingerprints:
         Raises:
             Problem: E0959 if the folder has too many files, E0803 if a link leads out of it.
         """
-        outward = leads_out(path)
-        if outward is not None:
-            raise Problem(outward)
+        refuse(leads_out(path))
         files = _list_files(path, lambda name: any(fnmatchcase(name, pattern) for pattern in patterns))
         return self._digest_files(path, files) if os.path.isdir(path) else None
 

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from reodsl.diagnostics import Diagnostic, Problem, problem, warning
+from reodsl.diagnostics import Diagnostic, problem, refuse, warning
 from reodsl.diagnostics.dropped import refuse_dropped
 from reodsl.graph.job import Event
 from reodsl.graph.task import Graph, Task
@@ -45,9 +45,7 @@ def chosen(requested: Sequence[str]) -> tuple[tuple[str, ...], tuple[Diagnostic,
     """
     if requested:
         for name in dict.fromkeys(requested):
-            refusal = refuse_dropped(f"reodsl run --track {name}")
-            if refusal is not None:
-                raise Problem(refusal)
+            refuse(refuse_dropped(f"reodsl run --track {name}"))
             if name not in TRACKERS:
                 raise problem(
                     "E0121",

@@ -21,7 +21,7 @@ from typing import Any
 
 import polars as pl
 
-from reodsl.diagnostics import Diagnostic, Problem, error, first_line, problem
+from reodsl.diagnostics import Diagnostic, Problem, error, first_line, problem, refuse
 from reodsl.ir.data import Columns, HubData
 from reodsl.ir.names import DATA_FILES
 from reodsl.store.external import hub_snapshot, local_copy
@@ -56,9 +56,7 @@ def read_questions(path: Path, columns: Columns) -> pl.DataFrame:
     Raises:
         Problem: E0706 for a file or a row that cannot be read, E0701 for a missing column or a column that is not text.
     """
-    fault = file_problem(path)
-    if fault is not None:
-        raise Problem(fault)
+    refuse(file_problem(path))
     try:
         match path.suffix.lower():
             case ".parquet":
@@ -308,9 +306,7 @@ def read_hub(source: HubData, folder: Path) -> pl.DataFrame:
     files = local_files(source, folder)
     if files:
         return pl.concat([read_questions(path, source.columns) for path in files])
-    missing = hub_problem(source, folder)
-    if missing is not None:
-        raise Problem(missing)
+    refuse(hub_problem(source, folder))
     return _download(source)
 
 

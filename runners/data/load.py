@@ -9,7 +9,7 @@ from typing import Any
 
 import polars as pl
 
-from reodsl.diagnostics import Diagnostic, Problem, problem, warning
+from reodsl.diagnostics import Diagnostic, Problem, problem, refuse, warning
 from reodsl.diagnostics.model import shorten_text
 from reodsl.graph.job import Job, Progress, Resources
 from reodsl.ir.data import (
@@ -314,8 +314,8 @@ def file_problems(data: Data, folder: Path) -> list[Diagnostic]:
             if not isinstance(source, (File, HubData)):
                 continue
             files = _files(source, folder)
-            for fault in filter(None, map(file_problem, files)):
-                raise Problem(fault)
+            for path in files:
+                refuse(file_problem(path))
             if sum(path.stat().st_size for path in files) > CHECKED_BYTES:
                 for path in files:
                     require_head(path, source.columns)

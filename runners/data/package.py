@@ -11,7 +11,7 @@ from typing import Any
 
 import polars as pl
 
-from reodsl.diagnostics import Diagnostic, Problem, error, problem
+from reodsl.diagnostics import Diagnostic, Problem, error, problem, refuse
 from reodsl.ir.data import PackageData, normal_question
 from runners.data.draws import HELD_OUT_ONE_IN, Stream, split_of
 from runners.data.fold import chain_of_expression
@@ -69,9 +69,7 @@ def read_package(source: PackageData) -> pl.DataFrame:
         Problem: E0709 for a missing package, an unknown task or option, or a task without worked solutions; E0711 if the
             task has too few questions.
     """
-    missing = package_problem(source)
-    if missing is not None:
-        raise Problem(missing)
+    refuse(package_problem(source))
     importlib.import_module(_module(source))
     try:
         if not _TASK.fullmatch(source.task):

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from reodsl.diagnostics import Diagnostic, Problem, error, misread, problem
+from reodsl.diagnostics import Diagnostic, error, misread, problem, refuse
 from reodsl.ir.model import Architecture
 from reodsl.store.external import LARGEST_CONFIG
 from reodsl.store.files import LARGEST_RECORD, read_object, read_plain
@@ -92,9 +92,7 @@ def require_same_tokens(student_folder: Path, teacher_folder: Path) -> None:
     Raises:
         Problem: E0514, if a token id means different tokens.
     """
-    fault = compare_tokens(student_folder, teacher_folder)
-    if fault is not None:
-        raise Problem(fault)
+    refuse(compare_tokens(student_folder, teacher_folder))
 
 
 def compare_tokens(student_folder: Path, teacher_folder: Path, where: str | None = None) -> Diagnostic | None:

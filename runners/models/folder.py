@@ -29,7 +29,7 @@ from transformers import (
 )
 from transformers.utils import logging as transformers_logging
 
-from reodsl.diagnostics import Problem, first_line, misread, problem
+from reodsl.diagnostics import Problem, first_line, misread, problem, refuse
 from reodsl.store.external import leads_out
 from reodsl.store.files import is_full
 from reodsl.tokenizer import of_whole_texts
@@ -101,7 +101,7 @@ def load_config(folder: Path) -> Any:
         Problem: E0801, if transformers does not know the architecture; E0803, if the config is missing, unreadable or
             out of bounds.
     """
-    _require_inside(folder)
+    refuse(leads_out(folder))
     if not folder.is_dir():
         raise problem("E0803", "there is no model folder here", where=str(folder), help=INCOMPLETE)
     if not (folder / "config.json").is_file():
@@ -265,20 +265,13 @@ def _misfit(folder: Path, message: str) -> Problem:
     return problem("E0803", message, where=str(folder), help=MATCH_REMEDY)
 
 
-def _require_inside(folder: Path) -> None:
-    """Raise a Problem if the folder has a link to a file outside it."""
-    outward = leads_out(folder)
-    if outward is not None:
-        raise Problem(outward)
-
-
 def load_tokenizer(folder: Path) -> Any:
     """Load the tokenizer of a local folder.
 
     Raises:
         Problem: E0803, if the tokenizer is missing or unreadable.
     """
-    _require_inside(folder)
+    refuse(leads_out(folder))
     if not (folder / "tokenizer.json").is_file():
         raise problem("E0803", "the model folder has no tokenizer.json", where=str(folder), help=INCOMPLETE)
     # Without a config argument, transformers would read config.json with all of its settings.

@@ -7,7 +7,7 @@ import shutil
 from pathlib import Path
 from typing import Any
 
-from reodsl.diagnostics import Problem, problem
+from reodsl.diagnostics import problem, refuse
 from reodsl.graph.job import Job
 from reodsl.ir.model import Architecture, Folder, Hub, Model, ServedModel
 from reodsl.store.external import MODEL_TEXTS, hub_snapshot
@@ -40,9 +40,7 @@ def model(job: Job) -> None:
     source, target = declared.source, job.out / "checkpoint"
     match source:
         case Architecture():
-            fault = check_architecture(source, job.task.id)
-            if fault is not None:
-                raise Problem(fault)
+            refuse(check_architecture(source, job.task.id))
             loaded = make_fresh(source, declared.context, job.task.work["seed"])
             save(loaded.model, loaded.tokenizer, target)
         case Folder():

@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 import torch
 from safetensors import SafetensorError, safe_open
 
-from reodsl.diagnostics import Problem, misread, problem
+from reodsl.diagnostics import misread, problem, refuse
 from reodsl.store.files import read_plain
 from runners.models.bounds import INCOMPLETE, RELOAD_REMEDY, explain_unread
 
@@ -31,9 +31,7 @@ def weight_files(folder: Path) -> list[Path]:
         return [folder / _SINGLE]
     if (folder / _INDEX).is_file():
         return _list_indexed(folder)
-    fault = explain_unread(folder)
-    if fault is not None:
-        raise Problem(fault)
+    refuse(explain_unread(folder))
     message = f"the model folder has no weights: `{_SINGLE}` is missing"
     raise problem("E0803", message, where=str(folder), help=INCOMPLETE)
 

@@ -12,7 +12,7 @@ from typing import Any, Literal
 
 import polars as pl
 
-from reodsl.diagnostics import Diagnostic, Problem, error, problem
+from reodsl.diagnostics import Diagnostic, error, problem, refuse
 from reodsl.ir.base import IR, Node, values_of
 from reodsl.ir.expression import READINGS, Attribute
 from reodsl.ir.model import Model, Prompt
@@ -127,9 +127,7 @@ def require_numbers(readers: Iterable[tuple[str, str]], questions: Sequence[Prom
         Problem: E0922, for the first number that a question lacks.
     """
     for reader, name in readers:
-        missing = find_missing_number(reader, name, ((q.id, read_facts(q.meta)) for q in questions))
-        if missing is not None:
-            raise Problem(missing)
+        refuse(find_missing_number(reader, name, ((q.id, read_facts(q.meta)) for q in questions)))
 
 
 def shared_numbers(questions: Sequence[PromptedQuestion]) -> dict[str, list[float]]:
