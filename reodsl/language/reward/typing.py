@@ -752,11 +752,7 @@ def _type_tokens(body: FormulaScope, expr: tree.Call, over: tree.Comprehension, 
         body.ctx.fail("E0306", message, over.span, "may leave nothing", help=hint, edits=edits)
     teacher_numbers = {name for name in data.names if name.endswith(UNDER)}
     body.uses |= {*data.scorers, *["truth"] * is_truth, *teacher_numbers}
-    low, high = _bound_statistic(name, value, may_be_empty, INF)
-    if empty:
-        check_unit(body, empty[-1][1], value, empty[-1][0], over.expr.span, "`empty`")
-        low, high = min(low, empty[-1][1].low), max(high, empty[-1][1].high)
-    return TypedExpr(data, PLAIN if name == "count" else value.unit, low, high)
+    return _type_result(body, data, over, value, empty[-1] if empty else None, may_be_empty)
 
 
 def _type_token(body: FormulaScope, expr: tree.Call, name: str) -> TypedExpr:
@@ -1007,23 +1003,17 @@ def _type_statistic(
             help=f"give its value for this case: `{name}(… if …, {argument})`",
             edits=(_append_argument(expr, f", {argument}"),),
         )
-    span, empty = empties[-1] if empties else (over.span, None)
-    if empty is not None and name != "count":
-        check_unit(body, empty, value, span, over.expr.span, "`empty`")
     data = Aggregate(
         fn=name,
         var=variable,
         over=source,
         value=value.data,
         where=where.data if where is not None else None,
-        empty=empty.data if empty is not None else None,
+        empty=empties[-1][1].data if empties else None,
     )
-    low, high = _bound_statistic(
-        name, value, where is not None or is_history, body.limits.group if source == "group" else INF
-    )
-    if empty is not None:
-        low, high = min(low, empty.low), max(high, empty.high)
-    return TypedExpr(data, PLAIN if name == "count" else value.unit, low, high)
+    most = body.limits.group if source == "group" else INF
+    may_be_empty = where is not None or is_history
+    return _type_result(body, data, over, value, empties[-1] if empties else None, may_be_empty, most)
 
 
 def _type_inside(
@@ -1112,9 +1102,6 @@ def _type_history(body: FormulaScope, expr: tree.Call, over: tree.Comprehension,
             help=f"give its value for this case: `{name}(…, {argument})`",
             edits=(_append_argument(expr, f", {argument}"),),
         )
-    span, empty = empties[-1] if empties else (over.span, None)
-    if empty is not None and name != "count":
-        check_unit(body, empty, value, span, over.expr.span, "`empty`")
     if body.is_measure and any(
         isinstance(node, Variable) and node.name.startswith("let")
         for typed in (value, where)
@@ -1130,12 +1117,9 @@ def _type_history(body: FormulaScope, expr: tree.Call, over: tree.Comprehension,
         value=value.data,
         at=share.data if share is not None else None,
         where=where.data if where is not None else None,
-        empty=empty.data if empty is not None else None,
+        empty=empties[-1][1].data if empties else None,
     )
-    low, high = _bound_statistic(name, value, True, INF)
-    if empty is not None:
-        low, high = min(low, empty.low), max(high, empty.high)
-    return TypedExpr(data, PLAIN if name == "count" else value.unit, low, high)
+    return _type_result(body, data, over, value, empties[-1] if empties else None, True)
 
 
 def _read_arm(
@@ -1376,6 +1360,38 @@ def _type_empty(body: FormulaScope, args: Sequence[tree.Arg], name: str) -> list
             fail(body, "E0310", f"the only other argument of `{name}` is `empty`", arg, hint)
         typed.append((arg.value.span, type_expression(body, arg.value)))
     return typed
+
+
+def _type_result(
+    body: FormulaScope,
+    data: Aggregate | StepStatistic | TokenRun,
+    over: tree.Comprehension,
+    value: TypedExpr,
+    empty: tuple[Span, TypedExpr] | None,
+    may_be_empty: bool,
+    most: float = INF,
+) -> TypedExpr:
+    """Return a typed statistic, whose range includes the value that it has over nothing.
+
+    Args:
+        body: The formula around the statistic.
+        data: The statistic.
+        over: Its value and variable in the syntax tree.
+        value: The typed expression whose values it combines.
+        empty: Its value over nothing, with the span; None if it has none.
+        may_be_empty: Whether the statistic may run over nothing.
+        most: The largest number of items that it may run over; infinity if unknown.
+
+    Raises:
+        NoValue: `empty` has another unit than the value, which was reported.
+    """
+    low, high = _bound_statistic(data.fn, value, may_be_empty, most)
+    if empty is not None:
+        span, nothing = empty
+        if data.fn != "count":
+            check_unit(body, nothing, value, span, over.expr.span, "`empty`")
+        low, high = min(low, nothing.low), max(high, nothing.high)
+    return TypedExpr(data, PLAIN if data.fn == "count" else value.unit, low, high)
 
 
 def _bound_statistic(name: str, value: TypedExpr, may_be_empty: bool, most: float) -> tuple[float, float]:
