@@ -175,8 +175,10 @@ def rehearse_command(
             None if makes_cluster else address,
             without_sandbox=without_sandbox,
             allow_python=allow_python,
-            notes=_begin_notes(scratch) if with_stand_in_gpus else None,
+            notes=(scratch / "notes").resolve() if with_stand_in_gpus else None,
         )
+        if machine.notes is not None:
+            machine.notes.mkdir()
         outcome = run(small_study, plan, machine, folder, watcher)
         num_measured = _keep_measurements(ready, small_study) if real else 0
         if machine.notes is not None:
@@ -209,16 +211,6 @@ def _size_for(spec: Spec, tokens: int, steps: int, nodes: int | None = None) -> 
     gpus = max((gpus_of(c) for c in values_of(spec.study, Cluster)), default=1) if nodes is None else 1
     prompts, pool = max(Size().prompts, gpus), max(Size().pool, gpus)
     return Size(longest=tokens, steps=steps, prompts=prompts, pool=pool, nodes=nodes)
-
-
-def _begin_notes(folder: Path) -> Path:
-    """Make the folder `notes` in a folder, and return its path.
-
-    The processes of a rehearsal on a cluster write into it what they do.
-    """
-    notes = (folder / "notes").resolve()
-    notes.mkdir()
-    return notes
 
 
 def _read_rollouts(small_study: Ready, outcome: RunOutcome) -> tuple[list[int], float]:

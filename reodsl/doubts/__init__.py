@@ -393,9 +393,8 @@ def _has_teacher(table: pl.DataFrame) -> bool:
     Args:
         table: the training's metrics, a row for each step.
     """
-    if not {"kl", "grad_norm"} <= set(table.columns):
-        return False
-    return float(table["grad_norm"].max() or 0) > LEAST_GRADIENT  # type: ignore[arg-type]
+    learns = {"kl", "grad_norm"} <= set(table.columns)
+    return learns and float(table["grad_norm"].max() or 0) > LEAST_GRADIENT  # type: ignore[arg-type]
 
 
 _LONGEST = 300
@@ -450,7 +449,8 @@ def find_doubtful(task: Task, folder: Path) -> list[Diagnostic]:
     if not facts["count"]:
         return []
     first = facts["first"]
-    lines = [f"{_locate(row)}: `{_show_answer(row)}`" for row in first[:_LINES]]
+    answers = [shorten_text(row["answer"].replace("\x1e", " or ")) for row in first[:_LINES]]
+    lines = [f"{_locate(row)}: `{answer}`" for row, answer in zip(first, answers, strict=False)]
     rest = facts["count"] - len(lines)
     return [
         warning(
@@ -466,11 +466,6 @@ def find_doubtful(task: Task, folder: Path) -> list[Diagnostic]:
 def _locate(row: Mapping[str, Any]) -> str:
     """Return the file and row of a reference answer."""
     return f"{row['source']}, row {row['row']}"
-
-
-def _show_answer(row: Mapping[str, Any]) -> str:
-    """Return a reference answer for a message, with its alternatives joined by `or`."""
-    return shorten_text(row["answer"].replace("\x1e", " or "))
 
 
 FINDERS = {

@@ -210,10 +210,11 @@ def _assign(ctx: Context, record: R, item: tree.Assignment, scope: Scope, doc: s
     type_ = field.type
     if item.op == "+=" and isinstance(type_, ListOf):
         type_ = replace(type_, least=0)
-    if isinstance(type_, Condition):
-        value = type_question_condition(ctx, item.value, scope)
-    else:
-        value = evaluate_as(ctx, item.value, scope, type_, name, field.example)
+    value = (
+        type_question_condition(ctx, item.value, scope)
+        if isinstance(type_, Condition)
+        else evaluate_as(ctx, item.value, scope, type_, name, field.example)
+    )
     if item.op == "+=":
         prior = record.get(name)
         if not isinstance(value.data, Items) or (prior is not None and not isinstance(prior.data, Items)):

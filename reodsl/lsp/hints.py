@@ -171,14 +171,13 @@ def _weights(analysis: Analysis, reward: Definition) -> str:
     between responses. It is empty too unless the reward uses exactly one rule of weights.
     """
     typed = type_reward(analysis.program.context, reward, symbolic=True)
-    if typed is None or typed.dense is None or not isinstance(typed.split, WrittenBudgets):
-        return ""
-    if typed.split.data("reached"):
+    split = typed.split if typed is not None else None
+    if typed is None or typed.dense is None or not isinstance(split, WrittenBudgets) or split.data("reached"):
         return ""
     formulas = (typed.dense, *(let.value for let in typed.lets))
     rules = {node.rule for formula in formulas for node in walk(formula) if isinstance(node, Weight)}
     if len(rules) != 1:
         return ""
-    schedule = typed.split.schedule
+    schedule = split.schedule
     weights = coefficients(rules.pop(), schedule.budgets, schedule.l_max)
     return f"weights {', '.join(f'{weight:,g}' for weight in weights)}"

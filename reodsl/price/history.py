@@ -240,12 +240,14 @@ def _train_facts(
         processor: whether seconds are of processor time; otherwise they are of the clock.
     """
     metrics = _read_table(folder / "metrics.parquet")
-    if "length" in metrics.columns:
-        length = _number(metrics["length"].mean())
-    else:
-        length = _number(metrics["tokens"].mean()) / int(payload["stage"]["method"]["batch"])
-    share, equal, draws = 1.0, None, None
     tokens = metrics["tokens"]
+    # Trainings of finished responses measure no length of their own.
+    length = (
+        _number(metrics["length"].mean())
+        if "length" in metrics.columns
+        else _number(tokens.mean()) / int(payload["stage"]["method"]["batch"])
+    )
+    share, equal, draws = 1.0, None, None
     if "rounds" in metrics.columns:
         draws, tokens = _number(metrics["rounds"].mean()), tokens / metrics["rounds"]
     if "equal_groups" in metrics.columns:
@@ -391,7 +393,8 @@ class TaskFacts:
             None if the task's stage declares a length, or if the task does not train on picked responses.
         """
         source = self.graph[task.inputs["data"]] if "data" in task.inputs else None
-        if source is None or source.kind != "select" or _expected_length(task) is not None:
+        declared = task.payload.get("stage", {}).get("expected_length")
+        if source is None or source.kind != "select" or declared is not None:
             return None
         if not source.payload["selection"]["picks"]:
             return None
@@ -444,10 +447,3 @@ def _length_limits(kind: str, payload: Mapping[str, Any]) -> Any:
     if kind == "evaluate":
         return payload["suite"]["rollout"], payload["suite"]["grid"]
     return payload["rollout"]
-
-
-def _expected_length(task: Task) -> int | None:
-    """Return the length of responses that the stage or suite of a task declares; None if it declares none."""
-    block = task.payload.get("stage") or task.payload.get("suite") or {}
-    expected = block.get("expected_length")
-    return int(expected) if expected is not None else None

@@ -71,11 +71,9 @@ class LengthDistribution:
         Args:
             count: number of lengths.
         """
-        return [self._quantile((i + 0.5) / count) for i in range(count)]
-
-    def _quantile(self, share: float) -> float:
-        """Return the length that a given share of responses does not exceed."""
-        return self.longest if math.isinf(self.scale) else min(self.longest, -self.scale * math.log1p(-share))
+        if math.isinf(self.scale):
+            return [self.longest] * count
+        return [min(self.longest, -self.scale * math.log1p(-(i + 0.5) / count)) for i in range(count)]
 
     def moment(self, power: int) -> float:
         """Return the mean of the length raised to a power.

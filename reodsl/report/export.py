@@ -122,9 +122,7 @@ def write_verdict(
 
 def write_spec(path: Path, material: Material) -> None:
     """Write the resolved spec as JSON, with the fields that affect only presentation."""
-    with path.open("w", encoding="utf-8") as file:
-        json.dump(dumped(material.spec), file, indent=1)
-        file.write("\n")
+    path.write_text(json.dumps(dumped(material.spec), indent=1) + "\n", encoding="utf-8")
 
 
 def _make_csv_safe(frame: pl.DataFrame) -> pl.DataFrame:

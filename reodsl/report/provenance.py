@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.metadata
 import platform
 import re
 import shlex
@@ -18,6 +17,7 @@ from reodsl.ir.study import Study
 from reodsl.report import formats
 from reodsl.report.markup import Markup, data_table, tag
 from reodsl.report.material import Material
+from reodsl.store.external import package_version
 
 PACKAGES = [
     "reodsl",
@@ -34,16 +34,8 @@ PACKAGES = [
 
 def versions() -> dict[str, str]:
     """Return the versions of Python, the platform, and the installed packages of `PACKAGES`."""
-    by_package = {
-        "Python": platform.python_version(),
-        "platform": f"{platform.system()} {platform.machine()}",
-    }
-    for package in PACKAGES:
-        try:
-            by_package[package] = importlib.metadata.version(package)
-        except importlib.metadata.PackageNotFoundError:
-            continue
-    return by_package
+    machine = {"Python": platform.python_version(), "platform": f"{platform.system()} {platform.machine()}"}
+    return machine | {name: version for name in PACKAGES if (version := package_version(name)) is not None}
 
 
 def rerun(spec: Spec) -> str:

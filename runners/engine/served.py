@@ -393,11 +393,13 @@ class ServedEngine:
             choice, usage = reply["choices"][0], reply["usage"]
             finish, text, ids = choice["finish_reason"], choice["text"], choice.get("token_ids")
             read, counted = usage["prompt_tokens"], usage["completion_tokens"]
-            if finish not in ("stop", "length") or not isinstance(text, str):
-                raise TypeError
-            if not (type(read) is type(counted) is int and 0 < counted <= sampling.max_tokens):
-                raise TypeError
-            if not 0 <= read <= _MAX_PROMPT_TOKENS:
+            if not (
+                finish in ("stop", "length")
+                and isinstance(text, str)
+                and type(read) is type(counted) is int
+                and 0 < counted <= sampling.max_tokens
+                and 0 <= read <= _MAX_PROMPT_TOKENS
+            ):
                 raise TypeError
         except (Undecodable, LookupError, TypeError, AttributeError):
             raise self._unsound(

@@ -171,10 +171,11 @@ def _refuse_ray(reason: str, address: str | None, is_listening: bool = False) ->
     if not is_listening:
         start = "start a cluster there with `ray start --head`, or leave out `--address` to use this machine"
         return problem("E0962", f"no Ray cluster answers at {address}: {reason}", help=start)
-    if os.environ.get("RAY_AUTH_MODE") == "token":
-        hint = "check that RAY_AUTH_TOKEN (or the file RAY_AUTH_TOKEN_PATH) has the cluster's token"
-    else:
-        hint = "if the cluster needs a token, set RAY_AUTH_MODE=token and RAY_AUTH_TOKEN"
+    hint = (
+        "check that RAY_AUTH_TOKEN (or the file RAY_AUTH_TOKEN_PATH) has the cluster's token"
+        if os.environ.get("RAY_AUTH_MODE") == "token"
+        else "if the cluster needs a token, set RAY_AUTH_MODE=token and RAY_AUTH_TOKEN"
+    )
     return problem(
         "E0962",
         f"the program that listens at {address} does not let this process join a Ray cluster: {reason}",

@@ -11,7 +11,6 @@ import traceback
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cache
-from importlib import metadata
 from pathlib import Path
 from typing import Any, Literal, cast
 
@@ -21,7 +20,7 @@ from reodsl.graph.job import Job, Progress, Resources, Runner
 from reodsl.graph.task import Task
 from reodsl.interrupts import import_whole
 from reodsl.price.machine import processor
-from reodsl.store.external import hub_commits
+from reodsl.store.external import hub_commits, package_version
 from reodsl.store.files import storage_problem, write_atomic
 from reodsl.store.live import Teller, live_place
 from reodsl.store.manifest import PLACE, read_record
@@ -266,13 +265,10 @@ def _list_commits(order: Order, store: Store) -> dict[str, str]:
 @cache
 def _list_versions() -> Mapping[str, str]:
     """Return the versions of reodsl, Python and the packages that compute, by name."""
-    versions = {"reodsl": reodsl.__version__, "python": platform.python_version()}
-    for package in _PACKAGES:
-        try:
-            versions[package] = metadata.version(package)
-        except metadata.PackageNotFoundError:
-            continue
-    return versions
+    installed = {
+        package: version for package in _PACKAGES if (version := package_version(package)) is not None
+    }
+    return {"reodsl": reodsl.__version__, "python": platform.python_version(), **installed}
 
 
 def device_model(device: str) -> str:

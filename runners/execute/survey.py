@@ -7,11 +7,12 @@ import json
 import os
 import subprocess
 import sys
-from importlib import metadata
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
 
 from reodsl.plan.registry import MachinePart
+from reodsl.store.external import package_version
 from runners.engine.sglang.settings import REMEDY, find_interpreter, saves_memory
 from runners.execute.check import CUDA_BUILD, shown_gpus
 from runners.sandbox import lacking, landlock_version
@@ -93,15 +94,15 @@ def _find_package(name: str) -> MachinePart:
     """Return the part for a package: `ok` with its version, or `missing`."""
     if importlib.util.find_spec(name.replace("-", "_")) is None:
         return MachinePart(name, "missing", "not installed", _INSTALL)
-    return MachinePart(name, "ok", _version(name))
+    return MachinePart(name, "ok", package_version(name) or "of unknown version")
 
 
 def _find_ray() -> MachinePart:
     """Return the part `ray`: `ok` with its version and the address in RAY_ADDRESS, if it is set, or `missing`."""
-    if importlib.util.find_spec("ray") is None:
-        return MachinePart("ray", "missing", "not installed; `--local` runs without it", _INSTALL)
-    address = os.environ.get("RAY_ADDRESS")
-    return MachinePart("ray", "ok", _version("ray") + (f", RAY_ADDRESS is {address}" if address else ""))
+    ray, address = _find_package("ray"), os.environ.get("RAY_ADDRESS")
+    if ray.state == "missing":
+        return replace(ray, says="not installed; `--local` runs without it")
+    return replace(ray, says=f"{ray.says}, RAY_ADDRESS is {address}") if address else ray
 
 
 def _find_sglang() -> MachinePart:
@@ -173,11 +174,3 @@ def _run_code(python: Path, code: str) -> Any:
         return json.loads(process.stdout.strip().splitlines()[-1])
     except (IndexError, ValueError):
         return "it printed no JSON"
-
-
-def _version(name: str) -> str:
-    """Return the version of an installed package, or `of unknown version`."""
-    try:
-        return metadata.version(name)
-    except metadata.PackageNotFoundError:
-        return "of unknown version"

@@ -133,11 +133,8 @@ class CachedVerifier:
                 self._cache.put(key, verdict)
         graded = []
         for key in keys:
-            graded.append(mark_cached(cached[key]) if key in cached else verdicts[key])
+            verdict = cached.get(key) or verdicts[key]
+            is_repeated = key in cached and verdict.status == "checked"
+            graded.append(Verdict(verdict.correct, "cached") if is_repeated else verdict)
             cached[key] = graded[-1]
         return graded
-
-
-def mark_cached(verdict: Verdict) -> Verdict:
-    """Return the verdict for a repeated answer: `checked` becomes `cached`, and other statuses stay as they are."""
-    return Verdict(verdict.correct, "cached") if verdict.status == "checked" else verdict

@@ -140,9 +140,8 @@ def equal_at_points(left: list[Any], right: list[Any]) -> bool:
     left, right = ([sympy.nsimplify(parsed[0], rational=True)] for parsed in (left, right))
     names = sorted({str(symbol) for symbol in left[0].free_symbols})
     unsupported = (sympy.Sum, sympy.Product, sympy.Integral, sympy.Derivative, sympy.Limit, sympy.factorial)
-    if not names or len(names) > 8 or {str(symbol) for symbol in right[0].free_symbols} != set(names):
-        return False
-    if left[0].has(*unsupported) or right[0].has(*unsupported):
+    has_same_names = {str(symbol) for symbol in right[0].free_symbols} == set(names)
+    if not (has_same_names and 0 < len(names) <= 8) or any(x[0].has(*unsupported) for x in (left, right)):
         return False
     compared = 0
     for first, second in POINTS:

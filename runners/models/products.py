@@ -202,10 +202,7 @@ def pack_linear(weight: Tensor, bias: Tensor | None, library: Library | None = N
 
         return multiply_packed
 
-    def multiply_plain(rows: Tensor) -> Tensor:
-        return functional.linear(rows, weight, bias)
-
-    return multiply_plain
+    return lambda rows: functional.linear(rows, weight, bias)
 
 
 def pack_rounded(weight: Tensor, library: Library | None = None) -> Linear:

@@ -132,10 +132,8 @@ class RolloutSampler:
         Returns:
             For each rollout, the question with the prompt of the rollout's wording, and the request to the engine.
         """
-        if self.wordings is None:
-            questions = [question] * self.rollouts
-        else:
-            questions = self.wordings.ask(question, draw, index, self.rollouts)
+        same, wordings = [question] * self.rollouts, self.wordings
+        questions = same if wordings is None else wordings.ask(question, draw, index, self.rollouts)
         return [
             (prompted, Request(prompted.prompt, derive_seed(self.seed, "rollout", draw, index, rollout)))
             for rollout, prompted in enumerate(questions)

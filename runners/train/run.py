@@ -348,10 +348,12 @@ def _carry_over(folder: Path, stage: Stage, learner: Learner) -> bool:
     if not path.is_file():
         return False
     stored = TensorFiles([path])
+    of_same_kind = (stored.facts["algorithm"], stored.facts["method"]) == (
+        stage.optim.algorithm,
+        stage.method.kind,
+    )
     # The moments of adapters are useless for the next stage: its adapters are new, the old ones are merged.
-    if stage.lora is not None or "adapters" in stored.facts:
-        return False
-    if (stored.facts["algorithm"], stored.facts["method"]) != (stage.optim.algorithm, stage.method.kind):
+    if stage.lora is not None or "adapters" in stored.facts or not of_same_kind:
         return False
     for name, value in iter_local_shards(stored, learner.model, learner.ranks):
         load_optimizer_state(learner.model, learner.optimizers, {name: value})

@@ -388,11 +388,7 @@ def preference_step(
     if method.per_token:
         gradient = gradient / batch.num_trained
     gradient = gradient.float().repeat_interleave(batch.num_trained)
-
-    def weighted_sum(batch: TrainBatch, logprobs: Tensor) -> Tensor:
-        return (batch.weights * logprobs).sum()
-
-    result = optimizer_step(learner, replace(batch, weights=gradient), weighted_sum, 1.0, f"step {step + 1}")
+    result = optimizer_step(learner, replace(batch, weights=-gradient), batch_loss, 1.0, f"step {step + 1}")
     lead = lead.detach()
     return {
         "loss": float(loss.detach()),

@@ -207,9 +207,11 @@ def _check_sampled_questions(
     questions = stage.record.sub("data")
     # A selection keeps some questions of its pool: an arm that is trained on the whole pool has rollouts of them.
     pool_data = find_questions(questions)
-    if questions is None or pool_data is None:
-        return
-    if any(means_same(item.sub("data"), data) for item in sampled for data in (questions, pool_data)):
+    if (
+        questions is None
+        or pool_data is None
+        or any(means_same(item.sub("data"), data) for item in sampled for data in (questions, pool_data))
+    ):
         return
     arm_data = next((data for item in sampled if (data := item.sub("data")) is not None), None)
     yield warning(

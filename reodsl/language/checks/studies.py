@@ -963,9 +963,8 @@ def _count_stage(stage: Record) -> tuple[int, float, int, int] | None:
     """
     optim, batch = stage.sub("optim"), stage.sub("batch")
     steps = stage.data("steps")
-    if stage.data("method") != "ppo" or stage.only_valid() is not stage or stage.sub("until") is not None:
-        return None
-    if optim is None or batch is None or not isinstance(steps, int):
+    is_fixed = stage.data("method") == "ppo" and stage.only_valid() is stage and stage.sub("until") is None
+    if not is_fixed or optim is None or batch is None or not isinstance(steps, int):
         return None
     warmup = optim.get("warmup")
     amount = warmup.data if warmup is not None and isinstance(warmup.data, Quantity) else None

@@ -220,18 +220,16 @@ def check_weights(case: CheckedExperiment) -> Iterator[Diagnostic]:
     """Report E0311 if a training starts from a served model, whose weights the trainer does not have."""
     model = case.model
     source = model.sub("source") if model is not None else None
-    if model is None or source is None or source.kind != "served":
-        return
-    if case.is_repeated or not case.record.is_trained:
-        return
-    yield error(
-        "E0311",
-        f"`{case.name}` would train `{model.name}`, which is a model behind an address",
-        Settings(case.record)["base"].span,
-        "needs weights",
-        labels=[Label(source.span, "served")],
-        help=f"evaluate it, `arm served = checkpoint({model.name})`, or train a model from `hub(…)` or `folder(…)`",
-    )
+    is_checked = case.record.is_trained and not case.is_repeated
+    if is_checked and model is not None and source is not None and source.kind == "served":
+        yield error(
+            "E0311",
+            f"`{case.name}` would train `{model.name}`, which is a model behind an address",
+            Settings(case.record)["base"].span,
+            "needs weights",
+            labels=[Label(source.span, "served")],
+            help=f"evaluate it, `arm served = checkpoint({model.name})`, or train a model from `hub(…)` or `folder(…)`",
+        )
 
 
 @stage_check

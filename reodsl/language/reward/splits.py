@@ -141,9 +141,8 @@ def check_splits(body: FormulaScope, over: tree.Expr) -> None:
         raise NoValue
     if first is None:
         fail(body, "E0301", "this reward has no splits", over, f"name them: {SPLITS_EXAMPLE}")
-    if over is first or (isinstance(over, tree.Name) and over.name == "splits"):
-        return
-    if isinstance(first, tree.Name) and isinstance(over, tree.Name) and first.name == over.name:
+    names = ("splits", first.name if isinstance(first, tree.Name) else "splits")
+    if over is first or (isinstance(over, tree.Name) and over.name in names):
         return
     if not _is_unbound(body, over):
         value = evaluate_splits(body.ctx, over, body.scope, "the splits of a statistic")

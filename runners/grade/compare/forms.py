@@ -466,9 +466,8 @@ def same_expressions(pair: Pair) -> Plan:
         return False
     unit = unit if left is None else left.unit
     other_unit = other_unit if right is None else right.unit
-    if unit is not None and other_unit is not None and unit != other_unit:
-        return False
-    if ("%" in answer and "%" not in gold) or other_case(gold, answer):
+    differs_in_unit = unit is not None and other_unit is not None and unit != other_unit
+    if differs_in_unit or ("%" in answer and "%" not in gold) or other_case(gold, answer):
         return False
     if left is not None and left.base is None:
         gold = number_text(left.value, left.rounded)
@@ -490,9 +489,8 @@ def ask(gold: str, answer: str, share: float) -> Plan:
         answer: The answer.
         share: The tolerance relative to the reference, which applies if either text has decimals.
     """
-    if other_case(gold, answer) or (r"\ldots" in gold) != (r"\ldots" in answer):
-        return False
-    if RATIO.search(answer) and not RATIO.search(gold):
+    differs_in_dots = (r"\ldots" in gold) != (r"\ldots" in answer)
+    if other_case(gold, answer) or differs_in_dots or (RATIO.search(answer) and not RATIO.search(gold)):
         return False
     rounded = DECIMAL.search(gold) or DECIMAL.search(answer)
     gold, answer = (for_algebra(index_capitals(text, gold + answer)) for text in (gold, answer))

@@ -112,9 +112,7 @@ def is_spoken(text: str) -> bool:
 def is_words(text: str) -> bool:
     """Return whether a reference is a choice or words in any script, which are compared without computer algebra."""
     words = words_in(text)
-    if words is not None and is_spoken(words):
-        return True
-    if read_choice(text) is not None:
+    if (words is not None and is_spoken(words)) or read_choice(text) is not None:
         return True
     return words is None and _ANY_WORDS.fullmatch(text) is not None and _LONG_WORD.search(text) is not None
 
