@@ -285,11 +285,11 @@ def _list_numbers(reward: Reward) -> set[str]:
     """Return the names of the numbers that a reward reads for each response, besides its length and verdict.
 
     There are three kinds of names: a field of the question, `FILE.py:FUNCTION` for a function of the user, and the text of
-    an expression for a statistic over the response's tokens, such as `count(…)`.
+    an expression for a number of the response's text or a statistic over its tokens, such as `count(…)`.
     """
     sampled = set(map(id, list_sampled(reward)))
     return {
-        *(node.field for node in walk(reward) if isinstance(node, Attribute) and id(node) not in sampled),
+        *(node.key for node in walk(reward) if isinstance(node, Attribute) and id(node) not in sampled),
         *reward.functions,
         *map(expression_text, reward.tokens),
     }
@@ -312,7 +312,7 @@ def _set_tokens(reward: Reward, features: Mapping[str, float]) -> dict[TokenRun,
 
 def _spell_number(reward: Reward, name: str) -> str:
     """Return the expression by which the reward reads the number called `name`, such as `x.name`."""
-    if " for t in " in name:
+    if "(" in name:
         return name
     if name in reward.functions:
         return f"python({quote(name)}, y)"

@@ -6,6 +6,7 @@ and `reodsl check` should not wait for pydantic. Inside pydantic models they are
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, fields, replace
@@ -117,6 +118,7 @@ class Reading:
     votes: bool = False  # whether it takes a whole number besides the response
     sampled: bool = False  # whether it is stored for the reference model's responses too
     graded: bool = False  # whether it is unknown before the answer is graded
+    text: bool = False  # whether it takes a regular expression besides the response, as a `TextNumber`
     bodies: frozenset[str] = frozenset({"a reward"})  # the kinds of formula that know it
 
 
@@ -143,6 +145,25 @@ READINGS: dict[str, Reading] = {
         tokens=True,
         sampled=True,
         bodies=frozenset({"a reward", "`batch`"}),
+    ),
+    "matches": Reading(
+        "1 where a regular expression is found in its text, else 0; `matches(answer(y), …)` and `matches(thinking(y), …)`:"
+        " in the text of its answer, or of its thinking",
+        1.0,
+        call='matches(y, "Wait|Alternatively")',
+        condition=True,
+        graded=True,
+        text=True,
+        bodies=frozenset({"a reward", "a selection", "a measure", "`batch`"}),
+    ),
+    "number": Reading(
+        "the number in the first group of a regular expression where it is first found in the text; `empty` without one",
+        1e9,
+        -1e9,
+        call='number(y, "<budget>([0-9]+)</budget>", empty: 0)',
+        graded=True,
+        text=True,
+        bodies=frozenset({"a reward", "a selection", "a measure", "`batch`"}),
     ),
     "majority": Reading(
         "how often the most frequent answer of 4 responses to its question is right, over all draws of 4",
@@ -243,6 +264,36 @@ class Attribute(Node):
     of: str
     field: str
 
+    @property
+    def key(self) -> str:
+        """Return the name of the number among the numbers of a response."""
+        return self.field
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TextNumber(Attribute):
+    """A finding of a regular expression in a text of a response: whether it matches (`matches`), or a number (`number`).
+
+    `empty` is the value of a `number` if the expression does not match, or its first group is no number from -1e9 to 1e9.
+    """
+
+    op: Literal["text"] = "text"  # type: ignore[assignment]
+    field: Literal["matches", "number"]
+    source: Literal["response", "thinking", "answer"] = "response"
+    pattern: str
+    empty: float = 0.0
+
+    @property
+    def key(self) -> str:
+        """Return the call as a spec writes it of a response `y`, which is the name of the number."""
+        return self.written("y")
+
+    def written(self, response: str) -> str:
+        """Return the call as a spec writes it; `response` is the name of the response."""
+        text = response if self.source == "response" else f"{self.source}({response})"
+        empty = f", empty: {self.empty!r}".removesuffix(".0") if self.field == "number" else ""
+        return f"{self.field}({text}, {json.dumps(self.pattern, ensure_ascii=False)}{empty})"
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PythonTerm(Node):
@@ -251,6 +302,11 @@ class PythonTerm(Node):
     op: Literal["python"] = "python"
     function: str
     of: str
+
+    @property
+    def key(self) -> str:
+        """Return the name of the number among the numbers of a response."""
+        return self.function
 
     @property
     def limits(self) -> dict[str, Any]:
@@ -451,6 +507,7 @@ Expression: TypeAlias = Annotated[
     | ForcedAnswer
     | CutAnswer
     | Attribute
+    | TextNumber
     | PythonTerm
     | LimitedPythonTerm
     | Weight

@@ -109,14 +109,17 @@ FOLDER = Form(
 
 LARGEST_PATTERN = 2_000
 """The most that the characters of a regular expression times its counted repetitions may be; its time grows with it."""
+NO_GROUP = "it has no group `(…)` around what is read"
+PATTERNS = "write it in the dialect of Rust's `regex`, without look-around and back-references"
+"""The help for a regular expression that cannot be used."""
 _LOOKS_AROUND = re.compile(r"(?<!\\)(?:\\\\)*(\(\?<?[=!]|\(\?P=|\\[1-9])")
 """Look-around and back-references, which Rust's `regex` does not have."""
 _REPEATED = re.compile(r"\{(\d+)(?:,(\d*))?\}")
 """A counted repetition such as `{2,5}`: its least and its largest count."""
 
 
-def pattern_fault(pattern: str) -> str | None:
-    """Return why a regular expression cannot be used, or None if it can.
+def pattern_fault(pattern: str, groups: int = 0) -> str | None:
+    """Return why a regular expression cannot be used, or None if it can; it needs at least `groups` groups.
 
     An expression must be small: its length times all its repetitions is at most `LARGEST_PATTERN`. It must also be
     valid for Rust's `regex`, the engine of polars, which never backtracks. If polars is not installed, Python's
@@ -130,18 +133,18 @@ def pattern_fault(pattern: str) -> str | None:
     try:
         import polars as pl
     except ModuleNotFoundError:
-        return _fault_in_python(pattern)
+        return _fault_in_python(pattern, groups)
     try:
-        pl.Series([""]).str.contains(pattern)
+        found = len(pl.Series([""]).str.extract_groups(pattern).struct.fields)
     except pl.exceptions.PolarsError as failure:
         lines = [
             line.strip() for line in str(failure).split("This error occurred")[0].splitlines() if line.strip()
         ]
         return lines[-1].removeprefix("error: ") if lines else "it is not a regular expression"
-    return None
+    return NO_GROUP if found < groups else None
 
 
-def _fault_in_python(pattern: str) -> str | None:
+def _fault_in_python(pattern: str, groups: int) -> str | None:
     """Return why Rust's `regex` would refuse a regular expression, as far as Python can tell, or None.
 
     Rust's engine refuses look-around, back-references, and nearly all that Python's engine refuses.
@@ -150,7 +153,6 @@ def _fault_in_python(pattern: str) -> str | None:
     if match is not None:
         return f"`{match[1]}` is a look-around or back-reference, which is not supported"
     try:
-        re.compile(pattern)
+        return NO_GROUP if re.compile(pattern).groups < groups else None
     except re.error as failure:
         return str(failure)
-    return None

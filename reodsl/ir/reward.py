@@ -9,8 +9,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from reodsl.ir import expression
-from reodsl.ir.base import IR, walk
+from reodsl.ir.base import IR, values_of, walk
 from reodsl.ir.expression import (
     TRACK,
     Aggregate,
@@ -300,28 +299,15 @@ class Reward(IR):
             a response is divided; and whether there are other cuts, which training computes from the responses
             (`runners.rewards.vectorise`).
         """
-        expressions = (
-            *(let.value for let in self.lets),
-            *self.values,
-            *(metric.value for metric in self.metrics),
-        )
-        cuts = [
-            node.cut
-            for value in expressions
-            for node in expression.walk(value)
-            if isinstance(node, ForcedAnswer)
-        ]
+        cuts = [node.cut for node in values_of(self, ForcedAnswer)]
         lets = {let.name for let in self.lets} | {f"{TRACK}{track.name}" for track in self.tracks}
         at_splits = [
-            self.splits is not None
-            and (isinstance(cut, PriorSplit) or (isinstance(cut, Variable) and cut.name not in lets))
+            cut
             for cut in cuts
-        ]
-        fixed = frozenset(max(0, floor(cut.value)) for cut in cuts if isinstance(cut, Constant))
-        is_known = [
-            at_split or isinstance(cut, Constant) for cut, at_split in zip(cuts, at_splits, strict=True)
-        ]
-        return RewardCuts(fixed, any(at_splits), not all(is_known))
+            if isinstance(cut, PriorSplit) or (isinstance(cut, Variable) and cut.name not in lets)
+        ] * (self.splits is not None)
+        constants = [max(0, floor(cut.value)) for cut in cuts if isinstance(cut, Constant)]
+        return RewardCuts(frozenset(constants), bool(at_splits), len(cuts) > len(at_splits) + len(constants))
 
 
 @dataclass(frozen=True, slots=True)

@@ -27,6 +27,7 @@ from reodsl.ir.expression import (
     PriorSplit,
     PythonTerm,
     StepStatistic,
+    TextNumber,
     TokenRun,
     Variable,
     Weight,
@@ -152,6 +153,8 @@ def _write_expression(value: Expression) -> tuple[str, int]:
             return f"correct(answer({value.of}[:{expression_text(value.cut)}]))", _ATOM
         case CutAnswer():
             return f"correct({value.of}[:{expression_text(value.cut)}])", _ATOM
+        case TextNumber():
+            return value.written(value.of), _ATOM
         case Attribute():
             name, _, count = value.field.partition("@")
             if name not in READINGS:

@@ -12,7 +12,7 @@ from pydantic import Field
 from reodsl.ir.base import IR, values_of
 from reodsl.ir.cluster import Cluster
 from reodsl.ir.data import Data, Python
-from reodsl.ir.expression import Attribute
+from reodsl.ir.expression import Attribute, TextNumber
 from reodsl.ir.model import Forcing, Model
 from reodsl.ir.names import TABLE
 from reodsl.ir.reward import Reward, Selection
@@ -629,8 +629,9 @@ class Ppo(IR):
     @property
     def counts_thinking(self) -> bool:
         """Return whether training counts the thinking tokens of each response, for phases or the reward."""
-        fields = {node.field for node in values_of(self.reward, Attribute)}
-        return self.rollout.solution is not None or "thinking" in fields
+        nodes = values_of(self.reward, Attribute)
+        read = {node.source if isinstance(node, TextNumber) else node.field for node in nodes}
+        return self.rollout.solution is not None or "thinking" in read
 
     @property
     def learns_prefix(self) -> bool:

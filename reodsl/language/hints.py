@@ -54,8 +54,9 @@ METHODS: Mapping[str, str] = {
 """The ways to write methods, by the names of methods in small letters with underscores."""
 _ALIASES = {"drgrpo": "dr_grpo", "reinforce_leave_one_out": "rloo", "truncated_importance_sampling": "tis"}
 _INSTEAD: Mapping[str, str] = {
-    'a reward measures no text; a function of yours does: `python("style.py:score", y)`': (
-        "contains includes startswith endswith starts_with ends_with match matches regex re search find split words text "
+    'a text is searched by `matches(y, "…")` and `number(y, "…", empty: 0)`, or by a function of yours: '
+    '`python("style.py:score", y)`': (
+        "contains includes startswith endswith starts_with ends_with match regex re search find split words text "
         "sentences lines strip lower replace similarity bleu rouge format has_format format_reward repetition ngrams judge"
     ),
     "run over tokens: `mean(prob(t) for t in truth(y))` is how likely the reference answer is": (

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -13,7 +13,9 @@ import polars as pl
 
 from reodsl.diagnostics import Problem, problem
 from reodsl.graph.job import Job, Progress
+from reodsl.ir.expression import Expression
 from reodsl.ir.reward import Choice, Pick, ResponseGroup, RewardedResponse, Selection
+from runners.grade import read_texts
 from runners.rewards.interpret import measure
 
 ROLES = ("trace", "preferred", "rejected")
@@ -40,8 +42,8 @@ def choose(selection: Selection, group: ResponseGroup) -> list[tuple[PickedRespo
     Returns:
         For each pick, what it takes: several traces for a pick of `each`, else one result or none.
     """
-    numbers = _numbers(selection, group)
-    return [_pick_responses(_describe(selection), pick, group, numbers) for pick in selection.picks]
+    value_of = _measure_group(selection, group)
+    return [_pick_responses(pick, group, value_of) for pick in selection.picks]
 
 
 def keeps(selection: Selection, group: ResponseGroup) -> bool:
@@ -51,21 +53,25 @@ def keeps(selection: Selection, group: ResponseGroup) -> bool:
     """
     if selection.keep is None:
         return False
-    value = measure(_describe(selection), selection.keep, group, {}, _numbers(selection, group))
+    value = _measure_group(selection, group)(selection.keep, {})
     return value != 0 and not math.isnan(value)
 
 
-def _describe(selection: Selection) -> str:
-    """Return a selection's name in messages."""
-    return f"the selection `{selection.name}`"
+ValueOf = Callable[[Expression, Mapping[str, RewardedResponse]], float]
+"""A function from an expression, and the responses that it names, to the value of the expression for a question."""
 
 
-def _numbers(selection: Selection, group: ResponseGroup) -> dict[str, float]:
-    """Return the values of a selection's `let` names for a question."""
-    numbers: dict[str, float] = {}
+def _measure_group(selection: Selection, group: ResponseGroup) -> ValueOf:
+    """Return the function that evaluates a selection's expressions, which may read its `let` names, for a question."""
+    reader, numbers = f"the selection `{selection.name}`", dict[str, float]()
+
+    def value_of(node: Expression, responses: Mapping[str, RewardedResponse]) -> float:
+        """Return the value of an expression that names these responses."""
+        return measure(reader, node, group, responses, numbers)
+
     for let in selection.lets:
-        numbers[let.name] = measure(_describe(selection), let.value, group, {}, numbers)
-    return numbers
+        numbers[let.name] = value_of(let.value, {})
+    return value_of
 
 
 def drop_lowest(margins: list[float], drop: float) -> list[int]:
@@ -80,42 +86,30 @@ def drop_lowest(margins: list[float], drop: float) -> list[int]:
     return [i for i in range(len(margins)) if i not in dropped]
 
 
-def _pick_responses(
-    asker: str, pick: Pick, group: ResponseGroup, numbers: dict[str, float]
-) -> tuple[PickedResponses, ...]:
-    """Return what a pick takes from the responses to a question.
+def _pick_responses(pick: Pick, group: ResponseGroup, value_of: ValueOf) -> tuple[PickedResponses, ...]:
+    """Return what a pick takes from the responses to a question, with margins.
 
     A pick of `each` takes all traces that meet its condition; any other pick takes a trace, or a pair of a preferred and a
-    rejected response, or nothing.
-
-    Args:
-        asker: The name of the selection, for messages.
-        pick: The pick.
-        group: The responses.
-        numbers: The values of the selection's `let` names.
+    rejected response, or nothing. What does not meet the condition of the pick itself is left out.
     """
     if pick.trace is not None and pick.trace.fn == "each":
-        roles_of = [{"trace": position} for position in _find_matching(asker, pick.trace, group, {}, numbers)]
+        roles_of = [{"trace": position} for position in _find_matching(pick.trace, group, {}, value_of)]
     else:
-        roles = _choose_one(asker, pick, group, numbers)
-        roles_of = [] if roles is None else [roles]
-    choices = [_with_margin(asker, pick, group, roles, numbers) for roles in roles_of]
-    return tuple(choice for choice in choices if choice is not None)
+        roles_of = _choose_one(pick, group, value_of)
+    picked = []
+    for roles in roles_of:
+        responses = {role: group.rollouts[position] for role, position in roles.items()}
+        if pick.where is None or value_of(pick.where, responses) != 0:
+            margin = 0.0 if pick.margin is None else value_of(pick.margin, responses)
+            picked.append(PickedResponses(roles, margin))
+    return tuple(picked)
 
 
-def _choose_one(
-    asker: str, pick: Pick, group: ResponseGroup, numbers: dict[str, float]
-) -> dict[str, int] | None:
+def _choose_one(pick: Pick, group: ResponseGroup, value_of: ValueOf) -> list[dict[str, int]]:
     """Return the index of a response for each role of a pick, before the condition of the pick is checked.
 
     Roles are chosen in the order of `ROLES`, and the condition of a role may use the responses of earlier roles. The
-    result is None if a role has no response, or if two roles have the same response.
-
-    Args:
-        asker: The name of the selection, for messages.
-        pick: The pick, with a choice for each role (trace, preferred or rejected) that it has.
-        group: The responses.
-        numbers: The values of the selection's `let` names.
+    result is empty if a role has no response, or if two roles have the same response.
     """
     positions: dict[str, int] = {}
     responses: dict[str, RewardedResponse] = {}
@@ -123,60 +117,31 @@ def _choose_one(
         choice: Choice | None = getattr(pick, role)
         if choice is None:
             continue
-        position = _find_best(asker, choice, group, responses, numbers)
+        position = _find_best(choice, group, responses, value_of)
         if position is None or position in positions.values():
-            return None
+            return []
         positions[role], responses[role] = position, group.rollouts[position]
-    return positions
-
-
-def _with_margin(
-    asker: str, pick: Pick, group: ResponseGroup, roles: dict[str, int], numbers: dict[str, float]
-) -> PickedResponses | None:
-    """Return the responses that a pick takes, with their margin; None if they do not meet the condition of the pick.
-
-    Args:
-        asker: The name of the selection, for messages.
-        pick: The pick, with its condition and margin.
-        group: The responses.
-        roles: The index of the response for each role.
-        numbers: The values of the selection's `let` names.
-    """
-    responses = {role: group.rollouts[position] for role, position in roles.items()}
-    if pick.where is not None and measure(asker, pick.where, group, responses, numbers) == 0:
-        return None
-    margin = 0.0 if pick.margin is None else measure(asker, pick.margin, group, responses, numbers)
-    return PickedResponses(roles, margin)
+    return [positions]
 
 
 def _find_matching(
-    asker: str,
-    choice: Choice,
-    group: ResponseGroup,
-    responses: dict[str, RewardedResponse],
-    numbers: dict[str, float],
+    choice: Choice, group: ResponseGroup, responses: Mapping[str, RewardedResponse], value_of: ValueOf
 ) -> Iterator[int]:
     """Yield the indices of the responses that meet the condition of a role.
 
     Args:
-        asker: The name of the selection, for messages.
         choice: The choice of a response for the role.
         group: The responses.
         responses: The responses that earlier roles have, by their variables.
-        numbers: The values of the selection's `let` names.
+        value_of: Evaluates an expression for the question.
     """
     for position, member in enumerate(group.rollouts):
-        names = {**responses, choice.var: member}
-        if choice.where is None or measure(asker, choice.where, group, names, numbers) != 0:
+        if choice.where is None or value_of(choice.where, {**responses, choice.var: member}) != 0:
             yield position
 
 
 def _find_best(
-    asker: str,
-    choice: Choice,
-    group: ResponseGroup,
-    responses: dict[str, RewardedResponse],
-    numbers: dict[str, float],
+    choice: Choice, group: ResponseGroup, responses: Mapping[str, RewardedResponse], value_of: ValueOf
 ) -> int | None:
     """Return the index of the best response for a role, among the responses that meet the role's condition.
 
@@ -184,23 +149,20 @@ def _find_best(
     Responses whose key is NaN are ignored. The result is None if no response remains.
 
     Args:
-        asker: The name of the selection, for messages.
         choice: The choice of a response for the role (trace, preferred or rejected), with `argmin` or `argmax`.
         group: The responses.
         responses: The responses that earlier roles have, by their variables.
-        numbers: The values of the selection's `let` names.
+        value_of: Evaluates an expression for the question.
     """
-    best: tuple[float, int] | None = None
-    for position in _find_matching(asker, choice, group, responses, numbers):
-        names = {**responses, choice.var: group.rollouts[position]}
-        key = measure(asker, choice.key, group, names, numbers)
-        key = -key if choice.fn == "argmax" else key
-        if not math.isnan(key) and (best is None or key < best[0]):
-            best = key, position
-    return None if best is None else best[1]
+    keys = {
+        position: value_of(choice.key, {**responses, choice.var: group.rollouts[position]})
+        for position in _find_matching(choice, group, responses, value_of)
+    }
+    numeric = [position for position, key in keys.items() if not math.isnan(key)]
+    return (max if choice.fn == "argmax" else min)(numeric, key=keys.__getitem__, default=None)
 
 
-COLUMNS = ["question", "text", "gold", "sample", "response", "tokens", "finish", "correct"]
+COLUMNS = ["question", "text", "gold", "sample", "response", "tokens", "finish", "correct", "answer"]
 
 
 Response = tuple[str, str, bool]
@@ -238,13 +200,13 @@ def select(job: Job) -> None:
     samples, prefixes = job.task.work["samples"], job.task.work["prefixes"]
     folders = [job.inputs[f"pool:{index}"] for index in range(len(prefixes))]
     if selection.keep is not None:
-        _keep(job, selection, read_sampled(folders, prefixes, samples))
+        _keep(job, selection, read_sampled(selection, folders, prefixes, samples))
         return
     rows: list[dict[str, object]] = []
     margins: list[float] = []
     questions = lost = 0
     missed = [0] * len(selection.picks)
-    for question in read_sampled(folders, prefixes, samples):
+    for question in read_sampled(selection, folders, prefixes, samples):
         questions += 1
         picks = choose(selection, question.group)
         lost += not any(picks)
@@ -320,10 +282,13 @@ def _nothing(job: Job, questions: int) -> Problem:
     )
 
 
-def read_sampled(folders: list[Path], prefixes: list[str], samples: int) -> Iterator[QuestionSamples]:
+def read_sampled(
+    selection: Selection, folders: list[Path], prefixes: list[str], samples: int
+) -> Iterator[QuestionSamples]:
     """Yield every question with its responses in all pools.
 
     Args:
+        selection: The selection, which says what is read in the texts of responses.
         folders: The folder of each pool, with its `samples.parquet`.
         prefixes: For each pool, the text that its wording begins every response with. The index of the pool is the `mode`
             of its responses.
@@ -332,8 +297,12 @@ def read_sampled(folders: list[Path], prefixes: list[str], samples: int) -> Iter
     Raises:
         Problem: E0513 if a question has another number of responses.
     """
-    tables = [pl.read_parquet(folder / "samples.parquet", columns=COLUMNS, glob=False) for folder in folders]
-    pools = [table.partition_by("question", maintain_order=True, as_dict=True) for table in tables]
+    pools = []
+    for folder in folders:
+        table = pl.read_parquet(folder / "samples.parquet", columns=COLUMNS, glob=False)
+        numbers = read_texts(selection, table.get_column, (table.height,))
+        table = table.with_columns(pl.Series(key, values) for key, values in numbers.items())
+        pools.append(table.partition_by("question", maintain_order=True, as_dict=True))
     for key, first in pools[0].items():
         rollouts: list[RewardedResponse] = []
         texts: list[Response] = []
@@ -346,8 +315,9 @@ def read_sampled(folders: list[Path], prefixes: list[str], samples: int) -> Iter
                     where="samples.parquet",
                     help="find damaged results with `reodsl ls --verify`, and run the spec again to sample them again",
                 )
-            for text, tokens, finish, correct in answers.select(COLUMNS[4:]).iter_rows():
-                rollouts.append(RewardedResponse(int(tokens), bool(correct), features={"mode": float(mode)}))
-                texts.append((prefix, str(text), finish == "stop"))
+            for row in answers.iter_rows(named=True):
+                features = {"mode": float(mode), **{key: row[key] for key in numbers}}
+                rollouts.append(RewardedResponse(int(row["tokens"]), bool(row["correct"]), features=features))
+                texts.append((prefix, str(row["response"]), row["finish"] == "stop"))
         group = ResponseGroup(str(key[0]), tuple(rollouts))
         yield QuestionSamples(str(key[0]), str(first["text"][0]), str(first["gold"][0]), group, tuple(texts))

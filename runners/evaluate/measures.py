@@ -20,13 +20,14 @@ import polars as pl
 
 from reodsl.diagnostics.model import group
 from reodsl.graph.job import Job
-from reodsl.ir.base import Node, walk
+from reodsl.ir.base import Node, values_of, walk
 from reodsl.ir.expression import (
     Aggregate,
     Attribute,
     Expression,
     ForcedAnswer,
     StepStatistic,
+    TextNumber,
     Variable,
     rewrite,
 )
@@ -35,6 +36,7 @@ from reodsl.numbers.crossed import Spread, spread_of
 from reodsl.numbers.intervals import Interval, bound_interval, interval, subtract_intervals
 from reodsl.numbers.reg import MEAN
 from runners.evaluate.frontier import evaluations_of
+from runners.grade import read_texts
 from runners.rewards.inputs import Bools, Floats, Ints, RewardInputs
 from runners.rewards.vectorise import measure_each
 
@@ -83,9 +85,8 @@ def measure(job: Job) -> None:
     )
     folders = evaluations_of(job)
     seeds = sorted({seed for _, seed in folders if seed is not None}) or [0]
-    evaluations = (
-        (arm, read(folder, any(map(_is_forced, statistics)))) for (arm, _), folder in folders.items()
-    )
+    needs = any(map(_is_forced, statistics)), any(values_of(node, TextNumber) for node in statistics)
+    evaluations = ((arm, read(folder, *needs)) for (arm, _), folder in folders.items())
     by_arm = group(
         (arm, {node: sums(node, evaluated) for node in statistics}) for arm, evaluated in evaluations
     )
@@ -108,13 +109,15 @@ def measure(job: Job) -> None:
     pl.DataFrame(rows, schema=schema, orient="row").write_parquet(job.out / "measures.parquet")
 
 
-def read(folder: Path, with_forced: bool) -> EvaluationTables:
-    """Read the responses of an evaluation and, if `with_forced` is set, its verdicts on forced answers at budgets.
+def read(folder: Path, with_forced: bool, with_texts: bool = False) -> EvaluationTables:
+    """Read the responses of an evaluation, and its verdicts on forced answers at budgets if `with_forced` is set.
+
+    The responses have their texts if `with_texts` is set.
 
     The verdicts are None if `with_forced` is false, or if some curve of the evaluation is not of forced answers.
     """
     names = ("benchmark", "question", "sample")
-    columns = [*names, "tokens", "correct", "finish", "answer"]
+    columns = [*names, "tokens", "correct", "finish", "answer", *["response"] * with_texts]
     table = pl.read_parquet(folder / "samples.parquet", columns=columns, glob=False).sort(names)
     samples = {str(name): rows for (name,), rows in table.group_by("benchmark", maintain_order=True)}
     curves = json.loads((folder / "curves.json").read_text("utf-8"))
@@ -208,9 +211,9 @@ def inputs_of(
     features = {
         name: column.to_numpy().astype(float).reshape(shape)
         for name, column in (("ended", table["finish"] != "length"), ("answered", answered))
-    }
+    } | read_texts(node, table.get_column, shape)
     correct = table["correct"].to_numpy().reshape(shape)
-    for field in {node.field for node in walk(node) if isinstance(node, Attribute)} - features.keys():
+    for field in {node.key for node in walk(node) if isinstance(node, Attribute)} - features.keys():
         answers = table["answer"].to_list()
         votes = int(field.partition("@")[2])
         answer_rows = [answers[i : i + shape[1]] for i in range(0, len(answers), shape[1])]

@@ -2,7 +2,7 @@
 
 from runners.grade.answer import SEPARATOR, Claim, Status, Verdict, Verifier
 from runners.grade.compare.final import final_answer, forced_answer
-from runners.grade.readers import Thinking, answer_changes, opens_box, read_answer
+from runners.grade.readers import Thinking, answer_changes, opens_box, read_answer, read_texts
 from runners.grade.verifier import ExactVerifier, PooledVerifier, answer_row, make_verifier, open_verifier
 
 __all__ = [
@@ -22,4 +22,5 @@ __all__ = [
     "open_verifier",
     "opens_box",
     "read_answer",
+    "read_texts",
 ]

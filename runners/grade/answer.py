@@ -72,31 +72,11 @@ LONGEST_CACHED_TEXT = 2_000
 """The most characters of reference, answer and metadata together with which a verdict is cached."""
 
 
-class VerdictCache(OrderedDict[Claim, Verdict]):
-    """A cache of verdicts by claim, an answer with its reference. If full, it drops the least recently used verdict."""
-
-    def __init__(self, entries: int) -> None:
-        """Make an empty cache for at most `entries` verdicts."""
-        super().__init__()
-        self._entries = entries
-
-    def find(self, answer: Claim) -> Verdict | None:
-        """Return the cached verdict for this answer, or None, and mark it as recently used."""
-        if answer in self:
-            self.move_to_end(answer)
-        return self.get(answer)
-
-    def put(self, answer: Claim, verdict: Verdict) -> None:
-        """Cache a verdict unless its texts are too long, and drop the least recently used verdict if the cache is full."""
-        if len(answer.text) + len(answer.gold) + len(answer.meta) <= LONGEST_CACHED_TEXT:
-            self[answer] = verdict
-            self.move_to_end(answer)
-            while len(self) > self._entries:
-                self.popitem(last=False)
-
-
 class CachedVerifier:
-    """A verifier that checks equal answers once. Many threads may use it."""
+    """A verifier that checks equal answers once. Many threads may use it.
+
+    It keeps the last `CACHED_VERDICTS` verdicts that were used.
+    """
 
     def __init__(
         self,
@@ -112,7 +92,7 @@ class CachedVerifier:
             key_of: Returns the key of an answer in the cache; by default the answer itself.
         """
         self._check, self.close, self._key_of = check, close, key_of
-        self._cache = VerdictCache(CACHED_VERDICTS)
+        self._cache: OrderedDict[Claim, Verdict] = OrderedDict()
         self._lock = threading.Lock()
 
     def grade(self, answers: Sequence[Claim]) -> list[Verdict]:
@@ -126,11 +106,17 @@ class CachedVerifier:
         """
         keys = [self._key_of(answer) for answer in answers]
         with self._lock:
-            cached = {key: hit for key in dict.fromkeys(keys) if (hit := self._cache.find(key)) is not None}
+            cached = {key: self._cache.pop(key) for key in dict.fromkeys(keys) if key in self._cache}
+            self._cache |= cached
             new = {key: answer for key, answer in zip(keys, answers, strict=True) if key not in cached}
             verdicts = dict(zip(new, self._check(list(new.values())) if new else (), strict=True))
-            for key, verdict in verdicts.items():
-                self._cache.put(key, verdict)
+            self._cache |= {
+                key: verdict
+                for key, verdict in verdicts.items()
+                if len(key.text) + len(key.gold) + len(key.meta) <= LONGEST_CACHED_TEXT
+            }
+            while len(self._cache) > CACHED_VERDICTS:
+                self._cache.popitem(last=False)
         graded = []
         for key in keys:
             verdict = cached.get(key) or verdicts[key]

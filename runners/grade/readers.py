@@ -8,13 +8,17 @@ engine, which polars has and which does not backtrack, and `reodsl.ir.names.patt
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
 
+import numpy as np
 import polars as pl
+from numpy.typing import NDArray
 
+from reodsl.ir.base import IR, Node, values_of
 from reodsl.ir.data import After, AnswerReader, Code, FullText, LastBox, LastNumber, Regex
+from reodsl.ir.expression import READINGS, TextNumber
 from reodsl.ir.model import THINK_CLOSE, THINK_OPEN
 from runners.grade.compare.final import BOX, LONGEST_RESPONSE, final_answer
 
@@ -78,6 +82,35 @@ class Thinking:
             yield begin, mark.start() if over else begin
             begin, over = mark.end(), mark[1] is not None
         yield begin, len(text) if over else begin
+
+
+def read_texts(
+    formula: IR | Node, texts_of: Callable[[str], Iterable[str | None]], shape: tuple[int, ...]
+) -> dict[str, NDArray[np.float64]]:
+    """Return the numbers that a formula reads in the texts of responses by regular expressions.
+
+    Args:
+        formula: The reward, selection or statistic.
+        texts_of: Returns the text of each response by the `source` of a `TextNumber`. An answer of None is no answer; any
+            other text of None is unknown, and so is its number.
+        shape: The shape of the arrays of the result.
+
+    Returns:
+        The numbers of all responses by the `key` of each `TextNumber`; NaN for an unknown text.
+    """
+    numbers: dict[str, NDArray[np.float64]] = {}
+    for node in values_of(formula, TextNumber):
+        texts = pl.Series(texts_of(node.source), dtype=pl.String)
+        unknown = texts.is_null().to_numpy() & (node.source != "answer")
+        texts = texts.fill_null("")
+        if node.field == "matches":
+            values = texts.str.contains(node.pattern).to_numpy().astype(np.float64)
+        else:
+            written = texts.str.extract(node.pattern).str.strip_chars()
+            found = written.cast(pl.Float64, strict=False).fill_null(np.inf).to_numpy()
+            values = np.where(np.abs(found) <= READINGS["number"].high, found, node.empty)
+        numbers[node.key] = np.where(unknown, np.nan, values).reshape(shape)
+    return numbers
 
 
 def read_answer(

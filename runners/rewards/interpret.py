@@ -130,16 +130,11 @@ def _value(node: Expression, scope: _Scope) -> float:
         case CutAnswer():
             cut = _cut(node.cut, scope)
             return math.nan if cut is None else float(scope.responses[node.of].bare_at(cut))
-        case Attribute():
+        case Attribute() | PythonTerm():
             features = scope.responses[node.of].features
-            if node.field not in features:
-                raise given_missing(scope.reader, node.field, sorted(features))
-            return float(features[node.field])
-        case PythonTerm():
-            features = scope.responses[node.of].features
-            if node.function not in features:
-                raise given_missing(scope.reader, node.function, sorted(features))
-            return float(features[node.function])
+            if node.key not in features:
+                raise given_missing(scope.reader, node.key, sorted(features))
+            return float(features[node.key])
         case Weight():
             return coefficients(node.rule, scope.split_tokens[:-1], scope.split_tokens[-1])[scope.split]
         case WeightAt():

@@ -16,7 +16,7 @@ import polars as pl
 from reodsl.ir.base import Node, values_of
 from reodsl.ir.expression import METRIC, STEP, TRACK, Constant, StepStatistic, Variable, rewrite
 from reodsl.ir.reward import ResponseGroup, Reward
-from runners.rewards.inputs import Floats, RewardInputs
+from runners.rewards.inputs import RewardInputs
 from runners.rewards.interpret import measure
 from runners.rewards.vectorise import measure_each, summarise
 
@@ -122,29 +122,19 @@ def _measure_statistic(
         NaN for another statistic.
     """
     no_group = ResponseGroup("", ())
-    tables = (
-        list(recent[-node.window :]) if node.over == "steps" else [monitor] if monitor is not None else []
-    )
-    collected: list[Floats] = []
-    for table in tables:
-        if not table.height:
-            continue
-        inputs = inputs_of(table)
-        value = (
+    tables = recent[-node.window :] if node.over == "steps" else [monitor] if monitor is not None else []
+    values: list[float] = []
+    for inputs in (inputs_of(table) for table in tables if table.height):
+        value, keep = (
             np.ones(inputs.length.shape)
-            if node.fn == "count"
-            else measure_each(node.value, node.var, inputs, numbers)
+            if expression is None
+            else measure_each(expression, node.var, inputs, numbers)
+            for expression in (None if node.fn == "count" else node.value, node.where)
         )
-        keep = (
-            np.ones(value.shape, dtype=np.bool_)
-            if node.where is None
-            else measure_each(node.where, node.var, inputs, numbers) != 0
-        )
-        collected.append(value[keep])
-    values = np.concatenate(collected) if collected else np.zeros(0)
-    if not len(values):
+        values += value[keep != 0].tolist()
+    if not values:
         if node.empty is not None:
             return measure(reader, node.empty, no_group, {}, numbers)
         return 0.0 if node.fn in ("sum", "count") else math.nan
     share = measure(reader, node.at, no_group, {}, numbers) if node.at is not None else math.nan
-    return summarise(node.fn, values, share)
+    return summarise(node.fn, np.array(values), share)

@@ -407,10 +407,8 @@ class _Evaluator:
                 return self.at_cut(node.of, node.cut, scope, self.forced)
             case CutAnswer():
                 return self.at_cut(node.of, node.cut, scope, self.bare)
-            case Attribute():
-                return self.feature(node.of, node.field, scope)
-            case PythonTerm():
-                return self.feature(node.of, node.function, scope)
+            case Attribute() | PythonTerm():
+                return self.feature(node.of, node.key, scope)
             case Weight():
                 return self.splits(self.weights(node.rule), 2)
             case WeightAt():

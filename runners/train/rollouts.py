@@ -10,12 +10,12 @@ from typing import Any
 import numpy as np
 
 from reodsl.diagnostics import Problem
-from reodsl.ir.base import walk
-from reodsl.ir.expression import Attribute
+from reodsl.ir.base import values_of, walk
+from reodsl.ir.expression import Attribute, TextNumber
 from reodsl.ir.reward import Budgets, Exits, OracleBudgets, QuestionBudgets, Reward, Steps, reached_places
 from runners.data.draws import derive_seed, exit_places
 from runners.engine.protocol import ForcedTokens, Generation, Request
-from runners.grade import Thinking, answer_row
+from runners.grade import Thinking, answer_row, read_texts
 from runners.machine.clock import Moment, now, time_spans
 from runners.own.function import FailedRow, UserFunction
 from runners.rewards.inputs import CutVerdicts, Floats, PastResponses, RewardInputs, pad_places, step_places
@@ -223,15 +223,26 @@ class RolloutSampler:
         ]
         shape, width = inputs.length.shape, 1 + int(inputs.length.max())
         correct = np.array([row.answer[1].correct for row in graded], dtype=float).reshape(shape)
+        decode = self.grader.text
         values, failures = self._call_functions(graded, correct)
-        for name in ANSWERS.keys() & inputs.features.keys():
-            values[name] = np.array([ANSWERS[name](row) for row in graded]).reshape(correct.shape)
+        values |= {
+            name: np.array([ANSWERS[name](row) for row in graded]).reshape(shape)
+            for name in ANSWERS.keys() & inputs.features.keys()
+        }
+
+        def texts_of(source: str) -> list[str]:
+            """Return the texts of all responses, or of their answers, or of their thinking."""
+            if source == "thinking":
+                counts = map(int, inputs.features[THINKING].flat)
+                return [decode(r.tokens[:count]) for r, count in zip(responses, counts, strict=True)]
+            return [row.answer[0].text if source == "answer" else row.text for row in graded]
+
+        values |= read_texts(self.reward, texts_of, shape)
         checked, tokens = now(), {}
         if cuts.tokens:
             assert self.models is not None
             tokens = ask_models(cuts.tokens, graded, inputs, self.grader, self.models)
         scored = now()
-        decode = self.grader.text
         texts = limit_texts(lambda i: decode(rollouts[i].response.sequence()), len(rollouts), self.rollouts)
         rewarded = now()
         return GradedStep(
@@ -270,16 +281,19 @@ class RolloutSampler:
         split_tokens, present = self._response_splits(questions, responses)
         features = {name: np.array(row).reshape(shape) for name, row in shared_numbers(prompted).items()}
         attributes = {node.field for node in walk(self.reward) if isinstance(node, Attribute)}
-        for name in READERS.keys() & attributes:
-            values = [READERS[name](r, partial(self.grader.text, r.sequence())) for r in responses]
-            features[name] = np.array(values).reshape(shape)
+        values = {
+            name: [READERS[name](r, partial(self.grader.text, r.sequence())) for r in responses]
+            for name in READERS.keys() & attributes
+        }
         if self.marks is not None:
             pairs = zip(prompted, responses, strict=True)
-            thinking = [count_thinking(self.marks, tokenizer, question.prompt, r) for question, r in pairs]
-            features[THINKING] = np.array(thinking, dtype=float).reshape(shape)
-        # Placeholders: the user's functions and answers are evaluated after grading.
+            values[THINKING] = [count_thinking(self.marks, tokenizer, q.prompt, r) for q, r in pairs]
+        features |= {name: np.array(row, dtype=float).reshape(shape) for name, row in values.items()}
+        # Placeholders: the user's functions, answers and texts are evaluated after grading.
+        texts = [node.key for node in values_of(self.reward, TextNumber)]
         features.update(
-            (name, np.zeros(length.shape)) for name in (*self.reward.functions, *ANSWERS.keys() & attributes)
+            (name, np.zeros(length.shape))
+            for name in (*self.reward.functions, *ANSWERS.keys() & attributes, *texts)
         )
         references = [self.references[q.id] for q in questions] if self.references else []
         return RewardInputs(
@@ -326,13 +340,8 @@ class RolloutSampler:
         if self.shared_splits is not None:
             return pad_places([[self.shared_splits]])
         if isinstance(split, Steps):
-            steps = split
-
-            def decode(tokens: Sequence[int]) -> str:
-                """Return the text of tokens."""
-                return response_text(self.generator.tokenizer, tokens, ())
-
-            splits = [step_places(steps, response.tokens, decode) for response in responses]
+            decode = partial(response_text, self.generator.tokenizer, stop_ids=())
+            splits = [step_places(split, response.tokens, decode) for response in responses]
             return _pad_groups(splits, self.rollouts)
         if isinstance(split, Exits):
             splits = [exit_places(split, response.tokens, self.seed) for response in responses]
@@ -432,8 +441,4 @@ def _verdict_at(changes: Sequence[tuple[int, bool]], cut: int) -> bool:
         changes: Pairs of a prefix length in tokens, increasing, and the verdict from this length on.
         cut: The number of tokens.
     """
-    verdict = False
-    for tokens, correct in changes:
-        if tokens <= cut:
-            verdict = correct
-    return verdict
+    return next((correct for tokens, correct in reversed(changes) if tokens <= cut), False)

@@ -14,6 +14,7 @@ import pytest
 from reodsl.diagnostics import Problem
 from reodsl.graph.job import Job
 from reodsl.graph.task import Task
+from reodsl.ir import expression
 from reodsl.ir.expression import Aggregate, Attribute, Constant, Correct, Infix, Length, Negation, Variable
 from reodsl.ir.reward import Choice, NamedValue, Pick, ResponseGroup, RewardedResponse, Selection
 from reodsl.ir.training import FromTraining
@@ -215,7 +216,7 @@ def pools(tmp_path: Path) -> tuple[Path, Path]:
         rows = [
             {
                 "question": q, "text": f"{q} ?", "gold": "7", "sample": n, "response": f"{name} {q} {n}",
-                "tokens": length, "finish": "stop" if length < 9 else "length", "correct": correct,
+                "answer": q, "tokens": length, "finish": "stop" if length < 9 else "length", "correct": correct,
             }
             for q, own in table.items()
             for n, (length, correct) in enumerate(own)
@@ -275,17 +276,23 @@ def test_a_number_that_questions_lack_is_asked_for_by_a_selection() -> None:
     assert caught.value.diagnostics[0].where == "selection hard"
 
 
-def test_a_choice_can_ask_for_a_wording(tmp_path: Path, pools: tuple[Path, Path]) -> None:
+def test_a_choice_can_ask_for_a_wording_or_a_text(tmp_path: Path, pools: tuple[Path, Path]) -> None:
+    """A response's number is its index; the text of no response with the answer `a` is chosen."""
+
     def mode(number: int) -> Choice:
         same = Infix(fn="==", left=Attribute(of="z", field="mode"), right=Constant(value=number))
         where = Infix(fn="and", left=RIGHT, right=same)
         return Choice(fn="argmin", var="z", key=Constant(value=0), where=where)
 
-    made = job(tmp_path, selection(Pick(trace=mode(0)), Pick(trace=mode(1))), pools, ["go", "now"])
+    index = expression.TextNumber(of="z", field="number", pattern="([0-9]+)$", empty=-1)
+    a = expression.TextNumber(of="z", field="matches", source="answer", pattern="a")
+    told = Choice(fn="argmax", var="z", key=index, where=Negation(fn="not", value=a))
+    picks = [Pick(trace=choice) for choice in (mode(0), mode(1), told)]
+    made = job(tmp_path, selection(*picks), pools, ["go", "now"])
     select(made)
     table = pl.read_parquet(made.out / "questions.parquet")
-    assert table["trace"].to_list() == ["long a 0", "brief a 1", "long b 1"]
-    assert json.loads((made.out / "select.json").read_text())["lost_by_pick"] == [1, 2]
+    assert table["trace"].to_list() == ["long a 0", "brief a 1", "long b 1", "long b 1", "long c 1"]
+    assert json.loads((made.out / "select.json").read_text())["lost_by_pick"] == [1, 2, 1]
 
 
 def test_a_response_that_was_cut_off_is_known_as_such(tmp_path: Path, pools: tuple[Path, Path]) -> None:

@@ -40,6 +40,7 @@ measure brief(most: tokens) {{
   mean(len(z) for z in arm if len(z) < most and correct(answer(z[:8 tokens])), empty: usual) / usual
 }}
 measure silent {{ 1 - mean(answered(z) for z in arm) }}
+measure told {{ mean(number(z, "took ([0-9]+)", empty: -3) for z in arm if matches(answer(z), "^$"), empty: 0) }}
 study s {{
   eval = small
   arm base = checkpoint(chain_model)
@@ -54,7 +55,7 @@ study s {{
 """
 ALL = (
     "auc_oaa(to: 32 tokens)", "pass_at(2)", "maj_at(3)", "per_1k", "unfinished", "first_right", "outcome_efficiency",
-    "aes", "brief(20 tokens)", "silent", "auc_oaa",
+    "aes", "brief(20 tokens)", "silent", "told", "auc_oaa",
 )  # fmt: skip
 
 
@@ -87,6 +88,7 @@ def evaluation(folder: Path, seed: int, pace: float, *, ragged: bool = False, ki
                 tokens, right = int(rng.integers(3, 33)), bool(at <= 20)
                 answer = None if rng.random() < 0.2 else str(rng.integers(2))
                 told = {"correct": right, "tokens": tokens, "finish": "length" if tokens > 28 else "stop"}
+                told |= {"response": f"it took {tokens} tokens" if tokens % 3 else "no idea"}
                 samples.append(keys | told | {"answer": "right" if right else answer})
                 forced += [
                     keys | {"budget": b, "correct": bool(at <= b) if b < tokens else right} for b in GRID
@@ -100,6 +102,7 @@ def evaluation(folder: Path, seed: int, pace: float, *, ragged: bool = False, ki
 
 
 Response = dict[str, Any]
+EVERY = (-math.inf, math.inf)
 
 
 def responses(folder: Path, benchmark: str) -> dict[str, list[Response]]:
@@ -160,6 +163,10 @@ def reference(
             return averaged(arm, lambda z, g: z["finish"] == "length")
         case "silent":
             return averaged(arm, lambda z, g: not z["correct"] and z["answer"] is None)
+        case "told":
+            kept = averaged(arm, lambda z, g: z["answer"] is None)
+            stated = averaged(arm, lambda z, g: (z["tokens"] if z["tokens"] % 3 else -3) * (not z["answer"]))
+            return stated / kept if kept else 0
         case "first_right":
             return averaged(arm, lambda z, g: first(z) * z["correct"]) / right
         case "outcome_efficiency":
@@ -233,10 +240,10 @@ def test_measures_are_those_of_slow_loops(
         assert around.low is not None
         assert around.high is not None
         reach = (around.high - around.low) / 2
-        if name in ("per_1k", "first_right", "aes", "brief(20 tokens)"):
-            low, high = {"per_1k": (0.0, 1000.0), "aes": (-math.inf, math.inf)}.get(name, (0.0, math.inf))
+        if name in ("per_1k", "first_right", "aes", "brief(20 tokens)", "told"):
+            low, high = {"per_1k": (0.0, 1000.0), "aes": EVERY, "told": EVERY}.get(name, (0.0, math.inf))
             wanted = max(row["value"] - reach, low), min(row["value"] + reach, high)
-            assert (row["low"], row["high"]) == pytest.approx(wanted, abs=1e-9), name
+            assert (row["low"], row["high"]) == pytest.approx(wanted, abs=1e-7), name
             continue
         # Of shares: an end is as far from the value as the error there, which is that of as many independent questions.
         top = {"auc_oaa": 0.999, "auc_oaa(32 tokens)": 31 / 32}.get(name, 1.0)

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import math
 import re
 import time
+from dataclasses import replace
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from reodsl.ir.data import After, AnswerReader, Code, LastBox, LastNumber, Regex
+from reodsl.ir.expression import Infix, TextNumber
 from reodsl.ir.model import Forcing
 from reodsl.ir.names import pattern_fault
-from runners.grade import Thinking, answer_changes, final_answer, read_answer
+from runners.grade import Thinking, answer_changes, final_answer, read_answer, read_texts
 from runners.grade.readers import opens_box
 from runners.rollout.answers import answer_after_forcing, bare_answers
 
@@ -296,6 +299,7 @@ def test_no_pattern_goes_on_for_ever(pattern: str) -> None:
     """Those on which engines that go back take longer than the universe has."""
     assert pattern_fault(pattern) is None
     began = time.process_time()
+    read_texts(TextNumber(of="y", field="matches", pattern=pattern), lambda part: ["a" * 1_000_000], (1,))
     assert read_answer((Regex(pattern=pattern),), "a" * 1_000_000 + "x" * 50) in ("", "a", "a" * 20, "a" * 10)
     assert time.process_time() - began < 60
 
@@ -315,6 +319,22 @@ def test_what_is_wrong_with_a_pattern_is_said(pattern: str, why: str) -> None:
     fault = pattern_fault(pattern)
     assert fault is not None
     assert why in fault
+
+
+def test_numbers_of_texts_are_bounded() -> None:
+    """The first match counts; what is no number of at most a billion is none, whatever a response says."""
+    number = TextNumber(of="y", field="number", pattern="=([^;]*)", empty=-2)
+    names = TextNumber(of="y", field="matches", pattern="(?i)WAIT|Ö")
+    texts = [
+        *["a=7; =8", "= 0.5 ;", "=-3e2", "=1e9", "=1e10", "=inf", "=nan", "=", "=1,5", "7", "", "Wait ö=٤"],
+        None,
+    ]
+    found = read_texts(Infix(fn="+", left=number, right=names), lambda part: texts, (13,))
+    told = [7, 0.5, -300, 1e9, *[-2] * 8, math.nan]
+    assert found[number.key].tolist() == pytest.approx(told, nan_ok=True)
+    assert found[names.key].tolist() == pytest.approx([*[0] * 11, 1, math.nan], nan_ok=True)
+    answers = replace(names, source="answer", pattern="^$")
+    assert read_texts(answers, lambda part: [None, "7"], (1, 2))[answers.key].tolist() == [[1, 0]]
 
 
 def test_only_what_ends_after_a_place_is_read_after_it() -> None:

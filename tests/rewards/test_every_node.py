@@ -45,6 +45,11 @@ def response(length: int, right: bool, mode: int, score: float) -> RewardedRespo
     forced = {cut: cut % 2 == 0 for cut in range(length)}
     bare = {cut: 2 * cut >= length for cut in range(length)}
     given = {"mode": float(mode), "gold": 3.0, "score.py:f": score, "score.py:g": 2 * score}
+    given |= {
+        'matches(y, "wait")': float(mode),
+        'matches(thinking(y), "b")': float(right),
+        'number(answer(y), "([0-9]+)", empty: -0.5)': 2 * score,
+    }
     return RewardedResponse(length, right, forced, bare, given)
 
 
@@ -132,6 +137,14 @@ CASES: dict[str, Case] = {
         'python("score.py:g", a, seconds: 3)',
         lambda s: s.a.features["score.py:g"],
         frozenset({"ref", "track", "selection"}),
+    ),
+    "thinking that matches": Case(
+        'matches(thinking(a), "b")', lambda s: s.a.correct, frozenset({"ref", "track", "selection"})
+    ),
+    "a text that matches, and a number of an answer": Case(
+        'matches(a, "wait") + number(answer(a), "([0-9]+)", empty: -0.5)',
+        lambda s: s.a.features["mode"] + s.a.features["score.py:g"],
+        frozenset({"ref", "track"}),
     ),
     "a let": Case(
         f"base * ({N})",
@@ -530,7 +543,7 @@ def test_by_the_command(what: str, tmp_path: Path, capsys: pytest.CaptureFixture
         body = written(case, "f(y, L)" if what in DENSE else "f(y)", what in DENSE)
     rule = reward(body, tmp_path)
     answers = HAND.rollouts
-    read = {getattr(each, "field", getattr(each, "function", "")) for each in walk(rule)}
+    read = {getattr(each, "key", "") for each in walk(rule)}
     given = {name: [each.features[name] for each in answers] for name in answers[0].features if name in read}
     if what == "steps that are done":
         given["step"] = [4]

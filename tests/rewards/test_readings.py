@@ -16,7 +16,8 @@ from reodsl.language.chosen_reward import choose_reward
 from reodsl.language.reference import REWARD_WORDS, list_readings
 from reodsl.language.reward import typing
 from reodsl.language.reward.body import varies
-from runners.rewards.vectorise import vectorise
+from runners.grade import Thinking
+from runners.rewards.vectorise import vectorise, vectorise_metrics
 from runners.train.rollouts import ANSWERS, READERS
 from tests.called import call
 from tests.train.test_rollouts import QUESTION, RESPONSES, ScriptedEngine, sampler
@@ -87,21 +88,38 @@ def test_a_reward_reads_whether_a_response_ended(tmp_path: Path) -> None:
     assert [each.code for each in findings(spec, tmp_path)] == ["E0215"]
 
 
-def test_a_reward_reads_whether_there_is_an_answer(tmp_path: Path) -> None:
-    """The box of the second response is left out, and that of the first has a wrong answer."""
+TEXTS = """reward told(scale: number = 10, none: number = -1) {
+ let length = number(y, "so.*?([0-9]+)", empty: none)
+ metric waits = matches(thinking(y), "wait")
+ metric answers = answered(y)
+ correct(y) - length / scale + (0.5 if matches(answer(y), "^8$") else 0)
+}
+"""
+
+
+def test_a_reward_reads_texts_and_whether_there_is_an_answer(tmp_path: Path) -> None:
+    """The first waits after its thinking; the second has no box; the last has no number, and thinks to its end."""
     path = tmp_path / "spec.reo"
-    path.write_text("reward r {\n 0.9 * correct(y) + 0.1 * answered(y)\n}\n")
-    rule = choose_reward(str(path), "r").reward
+    path.write_text(TEXTS)
+    rule = choose_reward(str(path), "told").reward
     assert rule is not None
-    engine = ScriptedEngine(["a b a so \\boxed{ 8 } <eos>", "a b a so 7 <eos>", RESPONSES[1]], {})
-    found = sampler(engine, rule, (20,), rollouts=3).sample([QUESTION], 0)
-    assert vectorise(rule, found.inputs, None, None).ravel().tolist() == pytest.approx([0.1, 0, 1])
+    assert expression_text(rule.lets[0].value) == 'number(y, "so.*?([0-9]+)", empty: -1)'
+    assert expression_text(rule.metrics[0].value) == 'matches(thinking(y), "wait")'
+    told = ["a b so wait \\boxed{ 8 } <eos>", "wait a so 7 <eos>", "a wait"]
+    made = sampler(ScriptedEngine(told, {}), rule, (20,), rollouts=3, marks=Thinking(close="so"))
+    found = made.sample([QUESTION], 0).inputs
+    assert vectorise(rule, found, None, None).ravel().tolist() == pytest.approx([0 - 0.8 + 0.5, -0.7, 0.1])
+    logged = vectorise_metrics(rule, found, None, None)
+    assert {name: values.ravel().tolist() for name, values in logged.items()} == {
+        "waits": [0, 1, 1],
+        "answers": [1, 0, 0],
+    }
 
 
 def test_every_word_that_a_reward_knows_has_its_number_and_a_line() -> None:
-    known = {name for name, each in READINGS.items() if "a reward" in each.bodies}
+    known = {name for name, each in READINGS.items() if "a reward" in each.bodies and not each.text}
     assert known == {*READERS, *ANSWERS, "mode", "thinking"}
-    assert {name for name, each in READINGS.items() if each.graded} == set(ANSWERS)
+    assert {name for name, each in READINGS.items() if each.graded and not each.text} == set(ANSWERS)
     # Responses of `ref` have `reference_features`, in which `READERS` puts nothing.
     assert {name for name, each in READINGS.items() if each.sampled} == {"thinking"}
     assert set(list_readings("a reward", "y")) <= set(REWARD_WORDS)

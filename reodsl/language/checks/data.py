@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from reodsl.diagnostics.model import Diagnostic, Label, Span, error, warning
-from reodsl.ir.names import pattern_fault
+from reodsl.ir.names import PATTERNS, pattern_fault
 from reodsl.language.checks.cases import (
     CheckedExperiment,
     CheckedStage,
@@ -85,8 +85,7 @@ def _check_patterns(data: Record) -> Iterator[Diagnostic]:
                 yield Settings(reader)["pattern"].error(
                     "E0722",
                     f"this regular expression cannot be used: {fault}",
-                    help="write it in the dialect of Rust's `regex`, without look-around and back-references; "
-                    'a text before the answer is simpler as `after("…")`',
+                    help=PATTERNS + '; a text before the answer is simpler as `after("…")`',
                 )
 
 

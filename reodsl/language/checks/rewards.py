@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 
 from reodsl.diagnostics.model import Diagnostic, Edit, Label, Span, error
 from reodsl.ir.reward import Selection
@@ -644,39 +645,15 @@ def check_limits(case: CheckedExperiment, stage: CheckedStage) -> Iterator[Diagn
     if pool is not None and isinstance(rule, Definition):
         num_wordings = max(1, len(list_wordings(pool)))
         limits = _make_limits(pool, num_wordings, pool.data("samples") * num_wordings)
-        yield from ctx.memoize(str(limits), rule, lambda: _check_selection(ctx, rule, limits))
+        trial = partial(_try_limits, ctx, type_selection, rule, limits, ("E0316",), "a pool")
+        yield from ctx.memoize(str(limits), rule, trial)
     if stage.reward is None or not isinstance(reward, Definition) or rollout is None:
         return
     count = stage["batch.rollouts"].number if "batch.rollouts" in stage else INF
     # A reward that reads modes in a stage without wordings is reported as E0511.
     stage_limits = _make_limits(rollout, len(list_wordings(rollout)) or INF, count)
-    yield from ctx.memoize(str(stage_limits), reward, lambda: _check_reward(ctx, reward, stage_limits))
-
-
-def _check_selection(ctx: Context, rule: Definition, limits: ResponseLimits) -> list[Diagnostic]:
-    """Return the E0316 of a selection that is typed with the limits of a pool's responses.
-
-    Args:
-        ctx: The evaluation.
-        rule: The selection with its arguments.
-        limits: The limits of the pool's responses.
-    """
-    trial = ctx.trial()
-    type_selection(trial, rule, limits=limits)
-    return list(_add_note(trial, "E0316", "a pool", limits))
-
-
-def _check_reward(ctx: Context, reward: Definition, limits: ResponseLimits) -> list[Diagnostic]:
-    """Return the W0301 and E0307 of a reward that is typed with the limits of a stage's responses.
-
-    Args:
-        ctx: The evaluation.
-        reward: The reward with its arguments.
-        limits: The limits of the stage's responses.
-    """
-    trial = ctx.trial()
-    type_reward(trial, reward, limits=limits)
-    return [item for code in ("W0301", "E0307") for item in _add_note(trial, code, "training", limits)]
+    trial = partial(_try_limits, ctx, type_reward, reward, stage_limits, ("W0301", "E0307"), "training")
+    yield from ctx.memoize(str(stage_limits), reward, trial)
 
 
 def _make_limits(sampling: Record, num_wordings: float, group: float) -> ResponseLimits:
@@ -693,18 +670,32 @@ def _make_limits(sampling: Record, num_wordings: float, group: float) -> Respons
     return ResponseLimits(INF if longest is None else longest, num_wordings, group)
 
 
-def _add_note(trial: Context, code: str, subject: str, limits: ResponseLimits) -> Iterator[Diagnostic]:
-    """Yield the findings of a trial that have a code, with a note that states the limits of responses.
+def _try_limits(
+    ctx: Context,
+    type_body: Callable[..., object],
+    rule: Definition,
+    limits: ResponseLimits,
+    codes: Sequence[str],
+    subject: str,
+) -> list[Diagnostic]:
+    """Return what typing a reward or selection with limits of responses finds, with a note that states the limits.
 
     Args:
-        trial: The context of the trial, whose findings are not reported otherwise.
-        code: The code of the findings to yield.
+        ctx: The evaluation.
+        type_body: The function that types it, `type_reward` or `type_selection`.
+        rule: The reward or selection with its arguments.
+        limits: The limits of the responses.
+        codes: The codes of the findings to return, in this order.
         subject: What has the limits, such as "training".
-        limits: The limits of responses from which the findings follow.
     """
+    trial = ctx.trial()
+    type_body(trial, rule, limits=limits)
     facts = [f"{limits.group:g} responses a question"] if limits.group < INF else []
     facts += [f"at most {limits.longest:g} tokens each"] if limits.longest < INF else []
     note = f"{subject} has {', '.join(facts)}"
-    for finding in trial.own_findings:
-        if finding.code == code:
-            yield replace(finding, notes=(note, *finding.notes)) if facts else finding
+    return [
+        replace(finding, notes=(note, *finding.notes)) if facts else finding
+        for code in codes
+        for finding in trial.own_findings
+        if finding.code == code
+    ]

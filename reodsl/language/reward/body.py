@@ -35,7 +35,9 @@ from reodsl.ir.expression import (
     Weight,
     WeightAt,
 )
-from reodsl.ir.expression import walk as walk_expression
+from reodsl.ir.expression import (
+    walk as walk_expression,
+)
 from reodsl.ir.reward import Earner, Metric, NamedValue, Part, Track
 from reodsl.ir.setting import Num
 from reodsl.language.bounds import NAME_STEPS
@@ -590,8 +592,10 @@ def _read_value(body: FormulaScope, expr: tree.Expr, reward: TypedReward) -> Non
     Raises:
         NoValue: The value is wrong, which was reported.
     """
-    if terms := split_terms(expr):
-        reward.parts = type_parts(body, terms, reward.values, {let.name: let.value for let in reward.lets})
+    terms: list[Term] = []
+    if _collect_terms(expr, False, terms):
+        lets = {let.name: let.value for let in reward.lets}
+        reward.parts = tuple(try_all(lambda term: _type_part(body, term, reward.values, lets), terms))
         return
     value = type_expression(body, expr)
     reward.outcome = value.data
@@ -667,12 +671,6 @@ class Term:
     """The call of `z`."""
 
 
-def split_terms(expr: tree.Expr) -> list[Term]:
-    """Return the terms of a sum of `z(…)` and `NUMBER * z(…)`; empty for any other expression."""
-    terms: list[Term] = []
-    return terms if _collect_terms(expr, False, terms) else []
-
-
 def _collect_terms(expr: tree.Expr, negative: bool, terms: list[Term]) -> bool:
     """Append the terms of a sum to `terms`, and return whether all are calls of `z`.
 
@@ -692,23 +690,6 @@ def _collect_terms(expr: tree.Expr, negative: bool, terms: list[Term]) -> bool:
         case _:
             return False
     return True
-
-
-def type_parts(
-    body: FormulaScope, terms: list[Term], values: list[tuple[TypedExpr, Span]], lets: Lets
-) -> tuple[Part, ...]:
-    """Type the normalised parts of a reward.
-
-    Args:
-        body: The names and facts of the reward.
-        terms: The terms of the sum.
-        values: The list to which the normalised expressions are appended, with their spans.
-        lets: The `let`s of the reward, by name.
-
-    Raises:
-        NoValue: A part is wrong, which was reported.
-    """
-    return tuple(try_all(lambda term: _type_part(body, term, values, lets), terms))
 
 
 def _type_part(body: FormulaScope, term: Term, values: list[tuple[TypedExpr, Span]], lets: Lets) -> Part:

@@ -20,7 +20,9 @@ from reodsl.ir.expression import (
     Variable,
     WeightRule,
 )
-from reodsl.ir.expression import TOKENS as TOKEN_NUMBERS
+from reodsl.ir.expression import (
+    TOKENS as TOKEN_NUMBERS,
+)
 from reodsl.language.context import Context
 from reodsl.language.units import (
     PLAIN,
@@ -89,7 +91,8 @@ def contains_zero(interval: Interval) -> bool:
 
 def multiply(left: Interval, right: Interval) -> Interval:
     """Return the range of x y, for x in `left` and y in `right`."""
-    ends = [_times(a, b) for a in left for b in right]
+    # 0 times infinity is 0.
+    ends = [0.0 if a == 0 or b == 0 else a * b for a in left for b in right]
     return min(ends), max(ends)
 
 
@@ -125,11 +128,6 @@ def compare_ranges(op: str, left: Interval, right: Interval) -> Interval:
     else:
         always, never = left[1] <= right[0], left[0] > right[1]
     return (1.0, 1.0) if always else (0.0, 0.0) if never else (0.0, 1.0)
-
-
-def _times(a: float, b: float) -> float:
-    """Return the product of two ends of intervals, where 0 times infinity is 0."""
-    return 0.0 if a == 0 or b == 0 else a * b
 
 
 INF = math.inf
@@ -360,35 +358,14 @@ class FormulaScope:
 
         Both scopes share what they collect, such as uses and cuts.
         """
-        return FormulaScope(
-            self.ctx,
-            self.scope,
-            env,
-            self.split_name,
-            self.uses,
-            self.cuts,
-            self.fields,
-            self.facts if facts is None else facts,
-            self.tests,
-            self.integers,
-            self.limits,
-            self.depth,
-            is_selection=self.is_selection,
-            is_measure=self.is_measure,
-            track=self.track,
-            track_response=self.track_response,
-            splits=self.splits,
-            code_terms=self.code_terms,
-            metrics=self.metrics,
-            line_kinds=self.line_kinds,
-        )
+        return replace(self, env=env, facts=self.facts if facts is None else facts)
 
 
 def fail(
     body: FormulaScope,
     code: str,
     message: str,
-    node: tree.Expr | tree.Comprehension | tree.Arg,
+    node: tree.Expr | tree.Comprehension | tree.Binding | tree.Arg,
     help: str | None = None,
     edits: Sequence[Edit] = (),
 ) -> NoReturn:

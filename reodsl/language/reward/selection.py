@@ -7,8 +7,8 @@ from functools import partial
 from typing import Literal, NoReturn
 
 from reodsl.diagnostics.model import Label, warning
+from reodsl.ir.base import Node, values_of
 from reodsl.ir.expression import READINGS, Aggregate, Attribute, Correct, Expression, Length
-from reodsl.ir.expression import walk as walk_expression
 from reodsl.ir.reward import Choice, NamedValue, Pick, Selection
 from reodsl.ir.reward_text import expression_text
 from reodsl.language.context import Context, NoValue, attempt
@@ -319,7 +319,7 @@ def type_question_condition(ctx: Context, expr: tree.Expr, scope: Scope) -> Valu
     """
     body = FormulaScope(ctx, scope, Names())
     test = type_condition(body, expr)
-    nodes = [*walk_expression(test.data)]
+    nodes = values_of(test.data, Node)
     of_group = any(isinstance(node, Aggregate) and node.over != "ref" for node in nodes)
     of_response = any(
         isinstance(node, (Length, Correct, Attribute))

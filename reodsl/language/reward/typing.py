@@ -12,7 +12,9 @@ from functools import partial
 from typing import Literal, NoReturn, TypeAlias
 
 from reodsl.diagnostics.model import Edit, Label, Span, listed, plural
-from reodsl.ir.expression import FUNCTIONS as NUMBERS
+from reodsl.ir.expression import (
+    FUNCTIONS as NUMBERS,
+)
 from reodsl.ir.expression import (
     READINGS,
     STEP,
@@ -23,6 +25,7 @@ from reodsl.ir.expression import (
     Constant,
     Correct,
     CutAnswer,
+    Expression,
     ForcedAnswer,
     Function,
     FunctionCall,
@@ -34,6 +37,7 @@ from reodsl.ir.expression import (
     PythonTerm,
     Statistic,
     StepStatistic,
+    TextNumber,
     TokenRun,
     Variable,
     Weight,
@@ -41,8 +45,10 @@ from reodsl.ir.expression import (
     WeightRule,
     walk,
 )
-from reodsl.ir.expression import TOKENS as TOKEN_NUMBERS
-from reodsl.ir.names import OWN_CODE
+from reodsl.ir.expression import (
+    TOKENS as TOKEN_NUMBERS,
+)
+from reodsl.ir.names import OWN_CODE, PATTERNS, pattern_fault
 from reodsl.language.bounds import EXPRESSION_STEPS, NAME_STEPS
 from reodsl.language.context import NoValue, attempt, try_all
 from reodsl.language.evaluate import CONSTRUCTORS, bind, is_reward, lookup, read_number
@@ -176,13 +182,8 @@ def _type_node(body: FormulaScope, expr: tree.Expr) -> TypedExpr:
         case tree.Call():
             return _type_call(body, expr)
         case tree.Attribute() if _name_field(expr) and (body.is_selection or body.track):
-            fail(
-                body,
-                "E0301",
-                f"{_name_body(body)} knows no number of a question",
-                expr,
-                "measure responses: `len(z)`, `correct(z)` or `mode(z)`",
-            )
+            hint = "measure responses: `len(z)`, `correct(z)` or `mode(z)`"
+            fail(body, "E0301", f"{_name_body(body)} knows no number of a question", expr, hint)
         case tree.Attribute() if (field := _name_field(expr)) and body.track is None:
             if field in READINGS:
                 message = f"`{field}` is a number of a response, and not of a question"
@@ -198,13 +199,8 @@ def _type_node(body: FormulaScope, expr: tree.Expr) -> TypedExpr:
             hint = f"{named}({response})"
             fail(body, "E0301", "a response has no settings", expr, f"measure it by a function: `{hint}`")
         case tree.Slice():
-            fail(
-                body,
-                "E0301",
-                "a cut response is not a number",
-                expr,
-                f"write `correct(answer({body.ctx.text_at(expr.span)}))`",
-            )
+            hint = f"write `correct(answer({body.ctx.text_at(expr.span)}))`"
+            fail(body, "E0301", "a cut response is not a number", expr, hint)
     fail(body, "E0301", "a reward is made of numbers", expr, "use numbers, responses and statistics here")
 
 
@@ -369,22 +365,17 @@ def _type_call(body: FormulaScope, expr: tree.Call) -> TypedExpr:
     if isinstance(first, tree.Comprehension) and name in STATISTICS and _are_tokens(body, first.over):
         return _type_tokens(body, expr, first, name)
     if (
-        body.track_response is None
-        and isinstance(first, tree.Comprehension)
+        isinstance(first, tree.Comprehension)
+        and name in (*STATISTICS, "quantile")
+        and body.track_response is None
         and (
             body.track is not None
-            or (
-                first.over == tree.Name(BATCH, first.over.span)
-                and not body.is_selection
-                and not body.is_measure
-            )
+            or (first.over == tree.Name(BATCH, first.over.span) and not body.is_selection)
         )
-        and name in (*STATISTICS, "quantile")
     ):
         return _type_history(body, expr, first, name)
-    statistic = next((item for item in STATISTICS if item == name), None)
-    if statistic is not None and expr.args and isinstance(expr.args[0].value, tree.Comprehension):
-        return _type_statistic(body, expr, expr.args[0].value, statistic)
+    if name in STATISTICS and isinstance(first, tree.Comprehension):
+        return _type_statistic(body, expr, first, name)
     if name in body.env.functions:
         return _type_local(body, expr, body.env.functions[name])
     if name in body.env.call_stack:
@@ -404,16 +395,14 @@ def _type_call(body: FormulaScope, expr: tree.Call) -> TypedExpr:
     if name == "before":
         argument = _take_split_argument(body, expr, "before")
         return find_previous(body, type_expression(body, argument), argument)
-    for rule in WEIGHTS:
-        if rule == name:
-            return _type_weight(body, expr, rule)
-    for function in NUMERIC:
-        if function == name:
-            return _type_numeric(body, expr, function)
+    if name in WEIGHTS:
+        return _type_weight(body, expr, name)
+    if name in NUMERIC:
+        return _type_numeric(body, expr, name)
     if name == "z":
         hint = "write the value as a sum of parts: `z(correct(y)) + 0.5 * z(mode(y) == 0, on: prefix)`"
         fail(body, "E0301", "`z(…)` normalises a part of a reward, a term of a sum", expr, hint)
-    if statistic is not None:
+    if name in STATISTICS:
         fail(body, "E0310", f"`{name}` runs over responses", expr, f"write `{name}(len(z) for z in group)`")
     _refuse_history(body, expr)
     hint = FUNCTIONS_ELSEWHERE.get(name.lower()) or suggest(
@@ -511,7 +500,7 @@ def _name_response(body: FormulaScope) -> str:
     return next((response for response in reversed(body.env.responses) if not response.startswith("?")), "z")
 
 
-def _find_response(body: FormulaScope, expr: tree.Expr) -> str:
+def _find_response(body: FormulaScope, expr: tree.Expr | tree.Binding | tree.Comprehension) -> str:
     """Return the canonical name of the response that an expression names.
 
     Raises:
@@ -534,20 +523,14 @@ def _type_own_code(body: FormulaScope, expr: tree.Call) -> TypedExpr:
             the reference model, of earlier steps, or in a selection, a measure or a track.
     """
     example = f'python("style.py:score", {_name_response(body)})'
-    unnamed = [arg for arg in expr.args if not arg.name]
-    first, second = unnamed if len(unnamed) == 2 else (None, None)
-    if (
-        first is None
-        or second is None
-        or not isinstance(first.value, tree.String)
-        or isinstance(second.value, (tree.Binding, tree.Comprehension))
-    ):
-        fail(body, "E0310", "`python` takes a function and a response", expr, f"write `{example}`")
-    function = first.value.value
+    match [arg for arg in expr.args if not arg.name]:
+        case [tree.Arg(value=tree.String(function)) as first, second]:
+            response = _find_response(body, second.value)
+        case _:
+            fail(body, "E0310", "`python` takes a function and a response", expr, f"write `{example}`")
     if not OWN_CODE.holds(function):
         message = f"`python` names {OWN_CODE.noun}, and `{clip_text(function)}` is not {OWN_CODE.noun}"
         fail(body, "E0317", message, first, f"write {OWN_CODE.words}: `{example}`, for example")
-    response = _find_response(body, second.value)
     if body.is_selection or response in body.env.sampled or body.track is not None:
         noun = "a selection's responses" if body.is_selection else "responses of `ref` and of `history(x)`"
         noun = f"the responses of {_name_body(body)}" if body.track is not None else noun
@@ -613,11 +596,13 @@ def _type_reading(body: FormulaScope, expr: tree.Call, name: str) -> TypedExpr:
         NoValue: The call is wrong, or formulas of this kind cannot read the number, which was reported.
     """
     reading, body_name = READINGS[name], _name_body(body)
-    example = f"{name}({_name_response(body)}{', 4' * reading.votes})"
+    example = (reading.call or f"{name}(y)").replace("(y", f"({_name_response(body)}")
     if body_name not in reading.bodies:
         allowed = listed(sorted(item for item in reading.bodies if item != "`batch`"), 4)
         hint = f"measure `len(z)` or `correct(z)` here; `{reading.call or example}` is for {allowed}"
         fail(body, "E0301", f"{body_name} does not know `{name}` of a response", expr, hint)
+    if reading.text:
+        return _type_text(body, expr, name, example)
     args = [arg.value for arg in expr.args if arg.name is None]
     values = [arg for arg in args if not isinstance(arg, (tree.Binding, tree.Comprehension))]
     if not len(expr.args) == len(values) == 1 + reading.votes:
@@ -640,6 +625,67 @@ def _type_reading(body: FormulaScope, expr: tree.Call, name: str) -> TypedExpr:
     high = body.limits.wordings - 1 if name == "mode" else reading.high
     unit, high = (TOKENS, min(high, body.limits.longest)) if reading.tokens else (PLAIN, high)
     return TypedExpr(Attribute(of=response, field=field), unit, reading.low, high, reading.condition)
+
+
+def _type_text(body: FormulaScope, expr: tree.Call, name: str, example: str) -> TypedExpr:
+    """Type `matches(y, "PATTERN")` or `number(y, "PATTERN", empty: 0)`, which read the text of a response.
+
+    The first argument may also be `thinking(y)` or `answer(y)`, for this part of the text.
+
+    Args:
+        body: The formula.
+        expr: The call.
+        name: The function.
+        example: A right call, for messages.
+
+    Raises:
+        NoValue: The call is wrong, which was reported.
+    """
+    reading, is_number = READINGS[name], name == "number"
+    source: Literal["response", "thinking", "answer"] = "response"
+    match expr.args:
+        case (
+            tree.Arg(name=None, value=argument),
+            tree.Arg(name=None, value=tree.String() as pattern),
+            *rest,
+        ) if is_number or not rest:
+            fault = pattern_fault(pattern.value, groups=int(is_number))
+        case _:
+            message = f"`{name}` takes a response and a regular expression in quotes"
+            fail(body, "E0310", message, expr, f"write `{example}`")
+    match argument:
+        case tree.Call(function=tree.Name("thinking" | "answer" as source), args=(tree.Arg(value=inner),)):
+            if source == "thinking":
+                type_expression(body, argument)
+            argument = inner
+    response, empties = _find_response(body, argument), _type_empty(body, rest, name)
+    if response in body.env.sampled:
+        message = f"the text of responses of `ref` and of `{HISTORY}` is not stored"
+        fail(body, "E0301", message, expr, "read the texts of `y` and of responses of `group`")
+    if fault is not None:
+        fail(body, "E0722", f"this regular expression cannot be used: {fault}", pattern, PATTERNS)
+    if is_number and not empties:
+        hint = f"give its value for this case: `{example}`"
+        edits = (_append_argument(expr, ", empty: 0"),)
+        fail(body, "E0306", "`number` may find no number in the text", expr, hint, edits)
+    empty = empties[-1][1] if empties else make_constant(0.0, PLAIN)
+    if empty.unit != PLAIN or not (empty.is_constant or empty.is_unbound):
+        fail(
+            body,
+            "E0310",
+            "`empty` of a text's number is a constant without a unit",
+            rest[-1],
+            f"write `{example}`",
+        )
+    data = TextNumber(
+        of=response,
+        field="number" if is_number else "matches",
+        source=source,
+        pattern=pattern.value,
+        empty=empty.low if empty.is_constant else 0.0,
+    )
+    low, high = min(reading.low, empty.low), max(reading.high, empty.high)
+    return TypedExpr(data, PLAIN, low, high, reading.condition)
 
 
 def _type_measure(body: FormulaScope, expr: tree.Call, name: str) -> TypedExpr:
@@ -728,12 +774,16 @@ def _type_tokens(body: FormulaScope, expr: tree.Call, over: tree.Comprehension, 
         hint = "let a reward run over tokens of `y` or of responses of `group`: `mean(logprob(t) for t in y)`"
         fail(body, "E0301", f"no model scores the tokens of {noun}", over.over, hint)
     inner = replace(body, env=replace(body.env.before_responses(), token=over.var.name), facts={}, tests={})
-    value, where, empty = _type_inside(body, inner, name, over, expr.args[1:])
+    value, where, empties = _type_inside(body, inner, name, over, expr.args[1:])
     for typed, item in ((value, over.expr), (where, over.condition or over)):
         for node in walk(typed.data) if typed is not None else ():
             if not isinstance(node, (Constant, Variable, Negation, Infix, FunctionCall, If)):
                 hint = "use `prob(t)`, `logprob(t)`, `entropy(t)`, tracks and constants"
                 fail(body, "E0301", "a statistic over tokens reads only scores of its tokens", item, hint)
+    may_be_empty = where is not None or function == "answer"
+    may_be_empty = may_be_empty or (cut is not None and cut.low < 1 and not is_truth)
+    reason = "perhaps no token is left" if may_be_empty else ""
+    empty, low, high = _bound_statistic(body, expr, over, name, value, empties, reason)
     data = (AnswerRun if function == "answer" else TokenRun)(
         fn=name,
         of=response,
@@ -741,18 +791,11 @@ def _type_tokens(body: FormulaScope, expr: tree.Call, over: tree.Comprehension, 
         cut=cut.data if cut is not None else None,
         value=value.data,
         where=where.data if where is not None else None,
-        empty=empty[-1][1].data if empty else None,
+        empty=empty,
     )
-    may_be_empty = where is not None or function == "answer"
-    may_be_empty = may_be_empty or (cut is not None and cut.low < 1 and not is_truth)
-    if may_be_empty and not empty and name not in ("sum", "count"):
-        edits = (_append_argument(expr, ", empty: 0"),)
-        message = f"`{name}` may have nothing to run over: perhaps no token is left"
-        hint = f"give its value for this case: `{name}(…, empty: 0)`"
-        body.ctx.fail("E0306", message, over.span, "may leave nothing", help=hint, edits=edits)
     teacher_numbers = {name for name in data.names if name.endswith(UNDER)}
     body.uses |= {*data.scorers, *["truth"] * is_truth, *teacher_numbers}
-    return _type_result(body, data, over, value, empty[-1] if empty else None, may_be_empty)
+    return TypedExpr(data, PLAIN if name == "count" else value.unit, low, high)
 
 
 def _type_token(body: FormulaScope, expr: tree.Call, name: str) -> TypedExpr:
@@ -879,11 +922,10 @@ def _type_weight(body: FormulaScope, expr: tree.Call, rule: WeightRule) -> Typed
     """
     argument = _take_split_argument(body, expr, rule)
     value = type_expression(body, argument)
+    body.uses.add("weight")
     if is_current_split(value):
-        body.uses.add("weight")
         return TypedExpr(Weight(rule=rule), PLAIN, 0.0, INF)
     if is_split_variable(value) and isinstance(value.data, Variable):
-        body.uses.add("weight")
         return TypedExpr(WeightAt(rule=rule, of=value.data.name), PLAIN, 0.0, INF)
     example = f"{rule}({body.split_name})" if body.split_name else f"sum({rule}(M) * … for M in splits)"
     fail(body, "E0301", f"`{rule}` takes a split of the reward", argument, f"write `{example}`")
@@ -987,33 +1029,18 @@ def _type_statistic(
         check_splits(body, over.over)
     inner, variable = _enter_statistic(body, over, source)
     value, where, empties = _type_inside(body, inner, name, over, expr.args[1:])
-    is_history = source == "history"
-    if (is_history or over.condition is not None) and not empties and name not in ("sum", "count"):
-        argument = f"empty: {write_amount(1, value.unit)}"
-        body.ctx.fail(
-            "E0306",
-            f"`{name}` may have nothing to run over: "
-            + (
-                "the first step has no earlier responses"
-                if is_history
-                else "perhaps no response meets the condition"
-            ),
-            over.span if over.condition is None else over.condition.span,
-            "may leave nothing",
-            help=f"give its value for this case: `{name}(… if …, {argument})`",
-            edits=(_append_argument(expr, f", {argument}"),),
-        )
+    reason = NO_EARLIER if source == "history" else NONE_LEFT if over.condition is not None else ""
+    most = body.limits.group if source == "group" else INF
+    empty, low, high = _bound_statistic(body, expr, over, name, value, empties, reason, most)
     data = Aggregate(
         fn=name,
         var=variable,
         over=source,
         value=value.data,
         where=where.data if where is not None else None,
-        empty=empties[-1][1].data if empties else None,
+        empty=empty,
     )
-    most = body.limits.group if source == "group" else INF
-    may_be_empty = where is not None or is_history
-    return _type_result(body, data, over, value, empties[-1] if empties else None, may_be_empty, most)
+    return TypedExpr(data, PLAIN if name == "count" else value.unit, low, high)
 
 
 def _type_inside(
@@ -1052,6 +1079,8 @@ def _append_argument(call: tree.Call, text: str) -> Edit:
     )
 
 
+NO_EARLIER, NONE_LEFT = "the first step has no earlier responses", "perhaps no response meets the condition"
+"""Why a statistic may have nothing to run over."""
 OVER_STEPS = "steps(20 steps)"
 """An example of the earlier steps that a track's statistic runs over."""
 
@@ -1089,19 +1118,8 @@ def _type_history(body: FormulaScope, expr: tree.Call, over: tree.Comprehension,
     value, where, empties = _type_inside(body, inner, name, over, other_args)
     if name == "quantile" and share is None:
         raise NoValue
-    if not empties and name not in ("sum", "count") and (window or over.condition is not None):
-        argument = f"empty: {write_amount(1, value.unit)}"
-        reason = (
-            "the first step has no earlier responses" if window else "perhaps no response meets the condition"
-        )
-        body.ctx.fail(
-            "E0306",
-            f"`{name}` may have nothing to run over: {reason}",
-            over.span,
-            "may leave nothing",
-            help=f"give its value for this case: `{name}(…, {argument})`",
-            edits=(_append_argument(expr, f", {argument}"),),
-        )
+    reason = NO_EARLIER if window else NONE_LEFT if over.condition is not None else ""
+    empty, low, high = _bound_statistic(body, expr, over, name, value, empties, reason)
     if body.is_measure and any(
         isinstance(node, Variable) and node.name.startswith("let")
         for typed in (value, where)
@@ -1117,9 +1135,9 @@ def _type_history(body: FormulaScope, expr: tree.Call, over: tree.Comprehension,
         value=value.data,
         at=share.data if share is not None else None,
         where=where.data if where is not None else None,
-        empty=empties[-1][1].data if empties else None,
+        empty=empty,
     )
-    return _type_result(body, data, over, value, empties[-1] if empties else None, True)
+    return TypedExpr(data, PLAIN if name == "count" else value.unit, low, high)
 
 
 def _read_arm(
@@ -1144,17 +1162,10 @@ def _read_arm(
         hint = f"take a mean; inside it `{name}(… for w in group)` runs over the responses to the question of `z`"
         fail(body, "E0301", f"a measure is made of means over responses, and this is a `{name}`", over, hint)
     match over:
-        case tree.Name("arm"):
-            return "arm"
-        case tree.Name("base"):
-            return "base"
-    fail(
-        body,
-        "E0301",
-        "a measure runs over an arm's responses, or over the baseline's",
-        over,
-        "write `for z in arm`, or `for z in base`",
-    )
+        case tree.Name("arm" | "base" as source):
+            return source
+    message = "a measure runs over an arm's responses, or over the baseline's"
+    fail(body, "E0301", message, over, "write `for z in arm`, or `for z in base`")
 
 
 def _read_window(body: FormulaScope, over: tree.Expr) -> int:
@@ -1225,10 +1236,8 @@ def _find_source(body: FormulaScope, over: tree.Expr) -> Source | None:
         expressions.
     """
     match over:
-        case tree.Name("group"):
-            return "group"
-        case tree.Name("ref") if body.track is None:
-            return "ref"
+        case tree.Name("group" | "ref" as source) if source == "group" or body.track is None:
+            return source
         case tree.Call(function=tree.Name("history"), args=(tree.Arg(name=None, value=tree.Name("x")),)) if (
             body.track is None and not body.is_selection
         ):
@@ -1362,53 +1371,51 @@ def _type_empty(body: FormulaScope, args: Sequence[tree.Arg], name: str) -> list
     return typed
 
 
-def _type_result(
+def _bound_statistic(
     body: FormulaScope,
-    data: Aggregate | StepStatistic | TokenRun,
+    expr: tree.Call,
     over: tree.Comprehension,
+    name: str,
     value: TypedExpr,
-    empty: tuple[Span, TypedExpr] | None,
-    may_be_empty: bool,
+    empties: Sequence[tuple[Span, TypedExpr]],
+    reason: str,
     most: float = INF,
-) -> TypedExpr:
-    """Return a typed statistic, whose range includes the value that it has over nothing.
+) -> tuple[Expression | None, float, float]:
+    """Return the value of a statistic over nothing, if given, and the smallest and the largest value of the statistic.
 
     Args:
         body: The formula around the statistic.
-        data: The statistic.
-        over: Its value and variable in the syntax tree.
-        value: The typed expression whose values it combines.
-        empty: Its value over nothing, with the span; None if it has none.
-        may_be_empty: Whether the statistic may run over nothing.
+        expr: The call of the statistic.
+        over: The statistic's value, variable and condition, and what it runs over.
+        name: The statistic.
+        value: The typed expression whose values the statistic combines.
+        empties: Each `empty` with its span; the last one counts.
+        reason: Why the statistic may run over nothing; empty if it never does.
         most: The largest number of items that it may run over; infinity if unknown.
 
     Raises:
-        NoValue: `empty` has another unit than the value, which was reported.
+        NoValue: An `empty` is missing, or has another unit than the value, which was reported.
     """
-    low, high = _bound_statistic(data.fn, value, may_be_empty, most)
-    if empty is not None:
-        span, nothing = empty
-        if data.fn != "count":
-            check_unit(body, nothing, value, span, over.expr.span, "`empty`")
-        low, high = min(low, nothing.low), max(high, nothing.high)
-    return TypedExpr(data, PLAIN if data.fn == "count" else value.unit, low, high)
-
-
-def _bound_statistic(name: str, value: TypedExpr, may_be_empty: bool, most: float) -> tuple[float, float]:
-    """Return the smallest and the largest value of a statistic.
-
-    Args:
-        name: The statistic.
-        value: The typed expression whose values the statistic combines.
-        may_be_empty: Whether the statistic may run over nothing.
-        most: The largest number of items that it may run over; infinity if unknown.
-    """
+    if reason and not empties and name not in ("sum", "count"):
+        argument = f"empty: {write_amount(1, value.unit)}"
+        body.ctx.fail(
+            "E0306",
+            f"`{name}` may have nothing to run over: {reason}",
+            (over.condition or over).span,
+            "may leave nothing",
+            help=f"give its value for this case: `{name}(…{' if …' * (over.condition is not None)}, {argument})`",
+            edits=(_append_argument(expr, f", {argument}"),),
+        )
+    low, high = value.low, value.high
     if name == "count":
-        return (0.0 if may_be_empty else 1.0), most
-    if name == "std":
-        spread = (value.high - value.low) / 2 if math.isfinite(value.high - value.low) else INF
-        return 0.0, spread
-    if name == "sum":
-        low = (0.0 if may_be_empty else value.low) if value.low >= 0 else -INF
-        return low, (0.0 if value.high <= 0 else INF)
-    return value.low, value.high
+        low, high = (0.0 if reason else 1.0), most
+    elif name == "std":
+        low, high = 0.0, (high - low) / 2 if math.isfinite(high - low) else INF
+    elif name == "sum":
+        low, high = ((0.0 if reason else low) if low >= 0 else -INF), (0.0 if high <= 0 else INF)
+    if not empties:
+        return None, low, high
+    span, empty = empties[-1]
+    if name != "count":
+        check_unit(body, empty, value, span, over.expr.span, "`empty`")
+    return empty.data, min(low, empty.low), max(high, empty.high)
