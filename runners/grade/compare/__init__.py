@@ -199,12 +199,29 @@ def _numbers(gold: str, answer: str) -> tuple[MeasuredQuantity | None, MeasuredQ
     return expected, actual
 
 
-_plain_reference = lru_cache(maxsize=1024)(plain)
 _reference_number = lru_cache(maxsize=1024)(partial(read_number, reference=True))
 """The functions for references are cached, because a reference is compared with many answers."""
+_MONEY = r"\\?\$|[\u20ac\u00a3\u20b9]"
+_DIGITS = r"([0-9]{1,12}(?:\.[0-9]{3}){0,4}),([0-9]{2})"
+_PRICE = re.compile(
+    rf"({_MONEY}) ?{_DIGITS}(?![0-9,])|"
+    rf"(?<![0-9.,]){_DIGITS}(?= ?(?:{_MONEY}|\\text\{{ ?(?:EUR|USD|euros?|dollars?) ?\}}))"
+)
+"""The pattern of a price with a decimal comma: two digits after a comma without a space, beside a currency."""
+
+
+@lru_cache(maxsize=1024)
+def _plain_reference(gold: str) -> str:
+    """Return a reference in the spelling of `plain`, with a decimal point in prices: `$1.50` for `$1,50`."""
+    return _PRICE.sub(
+        lambda price: (price[1] or "") + (price[2] or price[4]).replace(".", "") + f".{price[3] or price[5]}",
+        plain(gold),
+    )
+
+
 _COMMA_DECIMAL = re.compile(r"(?<![0-9.])([0-9]{1,12}),([0-9]{2}|[0-9]{4,12})(?![0-9,])")
 _LESS_THAN_ONE = re.compile(r"-?0,[0-9]{2,12}")
-_ONE_DECIMAL = re.compile(r"(?:-|\\?\$)?[0-9]+\.[0-9]+(?![0-9])[^0-9]*$")
+_ONE_DECIMAL = re.compile(rf"(?:-|{_MONEY})?[0-9]+\.[0-9]+(?![0-9])[^0-9]*$")
 
 
 def _decimal_comma(gold: str, answer: str) -> str:
@@ -241,7 +258,7 @@ def expressions(reference: str) -> list[str]:
     """
     if len(reference) > LONGEST:
         return [""]
-    text = plain(reference)
+    text = _plain_reference(reference)
     parts = groups.labelled(text) or [text]
     return list(dict.fromkeys(formula for part in parts for formula in _expressions(part, 0)))
 

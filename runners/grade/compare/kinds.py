@@ -423,6 +423,8 @@ READERS = (
     _row("address", r"(?=.*::|(?:.*:){5})[0-9a-f]{0,4}(?::[0-9a-f]{0,4}){2,7}", _read_text, re.I),
     _row("address", r"#[0-9a-f]{3,8}", _read_text, re.I),
     _row("version", r"(?:v|version )?([0-9]+(?:\.[0-9]+){2,}(?:[-+:/][0-9a-z.]+)?)", _read_version, re.I),
+    _row("version", r"(?:v|version )([0-9]+\.[0-9]+)", _read_version, re.I),
+    _row("version", r"([0-9]+\.[0-9]+)", _read_version, answers=True),
     _row("telephone", r"(?:\+[0-9]{1,3}[ -])?(?:\([0-9]{3}\) ?|[0-9]{3}[- ])?[0-9]{3}-[0-9]{4}", _read_digits),
     _row("telephone", r"\+[0-9]{1,3}(?:[ -][0-9]{2,4}){2,5}|[0-9]{3}-[0-9]{2}-[0-9]{4}", _read_digits),
     _row("telephone", r"\+?[0-9 ().-]{7,20}", _read_digits, answers=True),
