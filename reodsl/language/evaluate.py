@@ -18,7 +18,7 @@ from reodsl.ir.setting import SPLITS, TOKENS, AnyOf, Flag, Kind, ListOf, Num, Of
 from reodsl.language import arithmetic
 from reodsl.language.bounds import EXPRESSION_STEPS
 from reodsl.language.context import Context, NoValue, attempt, return_value, try_all
-from reodsl.language.fitting import coerce, describe_type, list_kinds, make_default
+from reodsl.language.fitting import coerce, describe_type, list_kinds, make_typed
 from reodsl.language.functions import (
     CHECKPOINTS,
     ENDS,
@@ -837,7 +837,9 @@ def bind(ctx: Context, expr: tree.Call, kind: Kind, scope: Scope) -> dict[str, S
             help=f"write `{examples}`" if examples else None,
         )
     defaults = {name: field for name, field in absent.items() if field.default is not None}
-    return slots | {name: Slot(make_default(field, expr), None) for name, field in defaults.items()}
+    return slots | {
+        name: Slot(make_typed(it.default, it.type, expr.span), None) for name, it in defaults.items()
+    }
 
 
 def _read_argument(ctx: Context, arg: tree.Arg, owner: str) -> tree.Expr:

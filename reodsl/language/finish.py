@@ -11,9 +11,8 @@ from reodsl.ir.kinds import KINDS
 from reodsl.ir.setting import Block, Kind, Setting
 from reodsl.ir.training import TRAINING
 from reodsl.language.context import Context, NoValue
-from reodsl.language.fitting import describe_type, make_default
+from reodsl.language.fitting import describe_type, make_typed
 from reodsl.language.values import DeclaredStage, NestedBlock, Record, Slot, Value
-from reodsl.syntax import tree
 
 R = TypeVar("R", bound=Record)
 UNKNOWN = "*"
@@ -131,11 +130,8 @@ def _has_unusable_setting(record: Record) -> bool:
     """Return whether some setting with a wrong value has no other value, from a parent or a default."""
     if any(name not in record.fields for name in record.invalid):
         return True
-    return any(
-        _has_unusable_setting(inner)
-        for name in record.fields
-        if isinstance(inner := record.sub(name), NestedBlock)
-    )
+    blocks = (slot.value.data for slot in record.fields.values())
+    return any(_has_unusable_setting(block) for block in blocks if isinstance(block, NestedBlock))
 
 
 def _fill_settings(
@@ -156,7 +152,6 @@ def _fill_settings(
         blocks: The names of the blocks around the record, outermost first.
     """
     fields = dict(record.fields)
-    ident = tree.Ident(record.name, record.span)
     for name, field in kind.fields.items():
         if field.methods and method not in field.methods:
             continue
@@ -179,7 +174,7 @@ def _fill_settings(
         if field.required and not any(other in fields or other in record.invalid for other in field.unless):
             missing.append(_Omission(blocks, name, field))
         elif field.default is not None:
-            fields[name] = Slot(make_default(field, ident), None, field.doc)
+            fields[name] = Slot(make_typed(field.default, field.type, record.span), None, field.doc)
     return replace(record, fields=fields)
 
 

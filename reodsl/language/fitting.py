@@ -18,7 +18,6 @@ from reodsl.ir.setting import (
     OfKind,
     OneOf,
     Range,
-    Setting,
     Text,
     Type,
 )
@@ -33,7 +32,6 @@ from reodsl.language.units import (
     scale,
 )
 from reodsl.language.values import Bounds, Items, Record, Symbol, Value, article, describe, write_value
-from reodsl.syntax import tree
 from reodsl.syntax.scanner import clip_text
 
 
@@ -397,12 +395,7 @@ def _coerce_bounds(value: Value, type_: Range) -> Value | TypeMismatch:
     return replace(value, data=Bounds(low, high))
 
 
-def make_default(field: Setting, node: tree.Call | tree.Ident) -> Value:
-    """Return the default of a setting as a value with the span of `node`."""
-    return _make_typed(field.default, field.type, node.span)
-
-
-def _make_typed(data: Any, type_: Type, span: Span) -> Value:
+def make_typed(data: Any, type_: Type, span: Span) -> Value:
     """Return plain data as a value of a type.
 
     Args:
@@ -414,7 +407,7 @@ def _make_typed(data: Any, type_: Type, span: Span) -> Value:
     if isinstance(type_, AnyOf):
         type_ = type_.options[0]
     if isinstance(data, tuple) and isinstance(type_, ListOf):
-        return Value(Items(tuple(_make_typed(item, type_.item, span) for item in data)), span)
+        return Value(Items(tuple(make_typed(item, type_.item, span) for item in data)), span)
     if isinstance(data, str):
         return Value(Symbol(data) if isinstance(type_, OneOf) else data, span)
     if isinstance(data, bool):

@@ -9,11 +9,10 @@ from dataclasses import dataclass, replace
 from reodsl.ir.kinds import KINDS
 from reodsl.ir.setting import Block, Setting
 from reodsl.ir.training import TRAINING, UNBOUNDED, WHOLE
-from reodsl.language.fitting import make_default
+from reodsl.language.fitting import make_typed
 from reodsl.language.resolve import cap_importance
 from reodsl.language.reward.body import TypedReward
 from reodsl.language.values import Composite, Items, Record, Slot, TypedCondition, list_records, plain
-from reodsl.syntax import tree
 
 
 @dataclass(frozen=True, slots=True)
@@ -562,7 +561,7 @@ def _make_default(slot: Slot, setting: Setting, item: int | None) -> Slot | None
     """
     if setting.default is None:
         return None
-    default = make_default(setting, tree.Ident("", slot.value.span))
+    default = make_typed(setting.default, setting.type, slot.value.span)
     if item is not None and isinstance(slot.value.data, Items) and isinstance(default.data, Items):
         values = list(slot.value.data.values)
         values[item] = default.data.values[item]

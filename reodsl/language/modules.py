@@ -67,19 +67,9 @@ class Import:
     """The module as the clause writes it."""
 
 
-def _parse(source: Source, most: int) -> ParseResult:
-    """Return the parse of a text, with an error if the text has more than `most` tokens.
-
-    Results are cached for texts, not for pairs of text and limit, since an editor asks for the same texts at
-    every key press. A text above the limit is parsed again.
-    """
-    cached = _parse_cached(source)
-    return cached if cached.tokens <= most else parse(source, most)
-
-
 @lru_cache(maxsize=64)
-def _parse_cached(source: Source) -> ParseResult:
-    """Return the parse of a text, from a cache of the last 64 texts."""
+def parse_cached(source: Source) -> ParseResult:
+    """Return the parse of a text, from a cache of the last 64 texts: an editor asks for the same at every key press."""
     return parse(source)
 
 
@@ -137,7 +127,10 @@ class Modules:
             std: Whether the file belongs to the standard library; such a file may have any size.
         """
         self.sources[path] = text
-        result = _parse(Source(path, text), MOST_TOKENS if std else self._tokens)
+        source, most = Source(path, text), MOST_TOKENS if std else self._tokens
+        result = parse_cached(source)
+        # A text with too many tokens is parsed again, for its error: the cache is for texts, whatever the limit.
+        result = result if result.tokens <= most else parse(source, most)
         self._tokens -= 0 if std else min(result.tokens, self._tokens)
         self._report(*result.diagnostics)
         loaded = ParsedFile(key, path, result.module, std, {}, {})

@@ -16,14 +16,14 @@ from reodsl.ir.kinds import FORMULAS, KINDS
 from reodsl.ir.setting import AnyOf, ListOf, Num, OneOf, Setting, Type
 from reodsl.language.fitting import describe_type
 from reodsl.language.functions import SIGNATURES
-from reodsl.language.modules import LIBRARY, ParsedFile
+from reodsl.language.modules import LIBRARY, ParsedFile, parse_cached
 from reodsl.language.reference import MEASURE_WORDS, REWARD_WORDS, default_words
 from reodsl.language.reward.names import FUNCTIONS, MEASURES, STATISTICS, TRACK_WORDS
 from reodsl.language.values import NestedBlock, Record, Slot, Value, WrittenBudgets, describe, write_value
 from reodsl.lsp.analysis import Analysis, analyse, lines_of
 from reodsl.lsp.outline import CursorSite, locate, locate_name
 from reodsl.numbers.budgets import Schedule
-from reodsl.syntax import parse, tree
+from reodsl.syntax import tree
 from reodsl.syntax.scanner import KEYWORDS, Token
 from reodsl.syntax.source import MAX_BYTES, Source
 
@@ -390,7 +390,7 @@ def rename(
         )
     places = references(analysis, texts, line, column)
     for file, text in {occurrence.file: occurrence.text for occurrence in places}.items():
-        module = parse(Source(str(file), text)).module if new in text else None
+        module = parse_cached(Source(str(file), text)).module if new in text else None
         names = [item.name for item in module.items] if module is not None else []
         names += (
             [item.alias or item.name for clause in module.imports for item in clause.names] if module else []

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-from reodsl.diagnostics.model import RepeatedName, unique_record
+from reodsl.diagnostics.model import RepeatedName, shorten_text, unique_record
 
 MOST_DIGITS = 4300
 """The most digits of a number, which is Python's limit for writing integers as text."""
@@ -70,11 +70,9 @@ def encoded(value: object) -> bytes:
 
 def shown(text: str) -> str:
     """Return the beginning of an untrusted text as a line of printable characters, for a message."""
-    line = "".join(
-        character if character.isprintable() else " " for character in text[: 4 * _SHOWN_CHARACTERS]
-    )
-    words = " ".join(line.split())
-    return words if len(words) <= _SHOWN_CHARACTERS else f"{words[: _SHOWN_CHARACTERS - 1]}…"
+    start = text[: 4 * _SHOWN_CHARACTERS]
+    printable = "".join(character if character.isprintable() else " " for character in start)
+    return shorten_text(printable, _SHOWN_CHARACTERS)
 
 
 def _require_bounded(data: bytes) -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from reodsl.ir.kinds import DECLARED, KINDS
-from reodsl.language.modules import _parse_cached, list_library
+from reodsl.language.modules import list_library, parse_cached
 from reodsl.lsp.analysis import analyse, list_findings
 from reodsl.lsp.complete import Completion, completions
 from reodsl.lsp.hints import hints
@@ -199,7 +199,7 @@ def test_a_half_typed_reward_is_answered(at_: int) -> None:
 
 def test_what_is_typed_again_costs_what_has_changed(calls: Callable[[Callable[[], object]], int]) -> None:
     """The library is parsed once in a server's life, so an answer after a key is of the file alone."""
-    _parse_cached.cache_clear()
+    parse_cached.cache_clear()
     first = calls(lambda: completions(opened(TEXT), 10, 3))
     again = calls(lambda: completions(opened(TEXT + "# more\n"), 10, 3))
     assert again < 0.6 * first

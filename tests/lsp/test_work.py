@@ -153,6 +153,16 @@ def test_work_of_a_whole_file_grows_with_it_and_not_with_its_neighbour(name: str
     assert count_whole(tmp_path, WHOLE[name](80), many) <= 1.1 * large + 70 * 2000
 
 
+@pytest.mark.parametrize("name", WHOLE)
+def test_a_tenth_of_a_large_file_takes_a_tenth_of_a_second(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """10 KB with a tenth of an editor's steps; a second of processor time is some five million calls."""
+    monkeypatch.setattr(analysed, "EDITOR_STEPS", EDITOR_STEPS / 10)
+    size = next(size for size in count(20, 10) if len(WHOLE[name](size)) > 10_000)
+    assert count_whole(tmp_path, WHOLE[name](size), FULL) <= 330_000
+
+
 def test_the_work_of_an_editor_is_bounded(tmp_path: Path) -> None:
     path = tmp_path / "spec.reo"
     path.write_text(

@@ -159,22 +159,28 @@ def slow_update(model, found, rule, settings, seed, frozen=None):
 SETTINGS = Optimizer(algorithm="adamw", lr=1e-2, weight_decay=0.05, grad_norm=0.5)
 
 
+def updated(rule, temperature=1.0, far=None, near=1e-5):
+    """Update a model, and another without shortcuts, which come out alike: the numbers, the other's loss, the responses."""
+    model = small_model()
+    slow, found = copy.deepcopy(model), experience(model, temperature)
+    learner = Learner.of(model, build_optimizers(model, SETTINGS), SETTINGS.grad_norm)
+    reference = Learner.of(far, (), 0.0) if far is not None else None
+    numbers = update(learner, batch_of(score(found, rule)), rule, 5, 0, reference=reference)
+    expected = slow_update(slow, found, rule, SETTINGS, 5, far)
+    assert numbers["loss"] == pytest.approx(expected, abs=near)
+    for (name, p), q in zip(model.named_parameters(), slow.parameters(), strict=True):
+        # A step of Adam turns the sign of a gradient near nothing into a whole step.
+        assert float((p - q).detach().abs().mean()) < 2e-4, name
+    return numbers, expected, found
+
+
 @pytest.mark.parametrize("loss_mean", ["token", "response", "constant"])
 @pytest.mark.parametrize("temperature", [1.0, 0.7])
 @pytest.mark.parametrize("bound", [16, 4096])
 def test_the_update_equals_one_without_shortcuts(monkeypatch, loss_mean, temperature, bound):
     monkeypatch.setattr(module, "token_bound", lambda device: bound)
-    model = small_model()
-    slow = copy.deepcopy(model)
     rule = method(loss_mean=loss_mean, rollout=Sampling(max_tokens=12, temperature=temperature))
-    found = experience(model, temperature)
-    learner = Learner.of(model, build_optimizers(model, SETTINGS), SETTINGS.grad_norm)
-    numbers = update(learner, batch_of(score(found, rule)), rule, seed=5, step=0)
-    expected = slow_update(slow, found, rule, SETTINGS, 5)
-    assert numbers["loss"] == pytest.approx(expected, abs=1e-5)
-    for (name, p), q in zip(model.named_parameters(), slow.parameters(), strict=True):
-        # A step of Adam turns the sign of a gradient near nothing into a whole step.
-        assert float((p - q).detach().abs().mean()) < 2e-4, name
+    numbers, _, _ = updated(rule, temperature)
     assert 0 <= numbers["ratio_error_median"] <= numbers["ratio_error"] < 1e-4
     assert numbers["clip_fraction"] > 0
 
@@ -278,21 +284,14 @@ def test_a_step_in_which_all_groups_agree_leaves_only_momentum_and_decay():
 @pytest.mark.parametrize("loss_mean", ["token", "response", "constant"])
 @pytest.mark.parametrize("temperature", [1.0, 0.7])
 def test_a_divergence_is_over_all_tokens_those_without_an_advantage_too(loss_mean, temperature):
-    model, far = small_model(), small_model()
+    far = small_model()
     draw = torch.Generator().manual_seed(3)
     with torch.no_grad():
         for parameter in far.parameters():
             parameter.add_(0.05 * torch.randn(parameter.shape, generator=draw))
-    slow = copy.deepcopy(model)
     rule = method(loss_mean=loss_mean, rollout=Sampling(max_tokens=12, temperature=temperature), kl=0.7)
-    found = experience(model, temperature)
-    learner = Learner.of(model, build_optimizers(model, SETTINGS), SETTINGS.grad_norm)
-    numbers = update(learner, batch_of(score(found, rule)), rule, 5, 0, reference=Learner.of(far, (), 0.0))
-    expected = slow_update(slow, found, rule, SETTINGS, 5, far)
-    assert numbers["loss"] == pytest.approx(expected, abs=2e-5)
+    numbers, _, _ = updated(rule, temperature, far, near=2e-5)
     assert numbers["kl"] > 1e-3
-    for (name, p), q in zip(model.named_parameters(), slow.parameters(), strict=True):
-        assert float((p - q).detach().abs().mean()) < 2e-4, name
 
 
 @pytest.mark.parametrize(
@@ -301,17 +300,9 @@ def test_a_divergence_is_over_all_tokens_those_without_an_advantage_too(loss_mea
 @pytest.mark.parametrize("bound", [16, 4096])
 def test_the_forms_of_the_loss_equal_updates_without_shortcuts(monkeypatch, changes, bound):
     monkeypatch.setattr(module, "token_bound", lambda device: bound)
-    model = small_model()
-    slow, other = copy.deepcopy(model), copy.deepcopy(model)
     rule = method(**changes)
-    found = experience(model)
-    learner = Learner.of(model, build_optimizers(model, SETTINGS), SETTINGS.grad_norm)
-    numbers = update(learner, batch_of(score(found, rule)), rule, seed=5, step=0)
-    expected = slow_update(slow, found, rule, SETTINGS, 5)
-    assert numbers["loss"] == pytest.approx(expected, abs=1e-5)
-    for (name, p), q in zip(model.named_parameters(), slow.parameters(), strict=True):
-        assert float((p - q).detach().abs().mean()) < 2e-4, name
-    plain = slow_update(other, found, rule.model_copy(update={"loss": Loss()}), SETTINGS, 5)
+    _, expected, found = updated(rule)
+    plain = slow_update(small_model(), found, rule.model_copy(update={"loss": Loss()}), SETTINGS, 5)
     assert abs(plain - expected) > 1e-4
 
 
@@ -320,19 +311,10 @@ def test_the_forms_of_the_loss_equal_updates_without_shortcuts(monkeypatch, chan
 @pytest.mark.parametrize("chunk", [1 << 25, 64])
 def test_a_bonus_is_of_the_entropy_of_every_trained_token(monkeypatch, loss_mean, temperature, chunk):
     monkeypatch.setattr(logprobs, "CHUNK_ELEMENTS", chunk)
-    model = small_model()
-    slow, without = copy.deepcopy(model), copy.deepcopy(model)
     rule = method(loss_mean=loss_mean, rollout=Sampling(max_tokens=12, temperature=temperature), entropy=0.3)
-    found = experience(model, temperature)
-    learner = Learner.of(model, build_optimizers(model, SETTINGS), SETTINGS.grad_norm)
-    numbers = update(learner, batch_of(score(found, rule)), rule, 5, 0)
-    expected = slow_update(slow, found, rule, SETTINGS, 5)
-    assert numbers["loss"] == pytest.approx(expected, abs=2e-5)
-    for (name, p), q in zip(model.named_parameters(), slow.parameters(), strict=True):
-        assert float((p - q).detach().abs().mean()) < 2e-4, name
-    assert numbers["loss"] != pytest.approx(
-        slow_update(without, found, rule.model_copy(update={"entropy": 0.0}), SETTINGS, 5), abs=1e-2
-    )
+    numbers, _, found = updated(rule, temperature, near=2e-5)
+    without = rule.model_copy(update={"entropy": 0.0})
+    assert numbers["loss"] != pytest.approx(slow_update(small_model(), found, without, SETTINGS, 5), abs=1e-2)
 
 
 def test_a_gradient_of_any_length_is_taken_where_its_bound_is_0():
