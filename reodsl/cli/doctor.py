@@ -45,9 +45,7 @@ Examples:
 @click.argument("specs", nargs=-1, type=click.Path(path_type=Path))
 @store_option
 @click.option(
-    "--address",
-    metavar="HOST:PORT",
-    help="Check the Ray cluster at this address (`auto`: this node's).",
+    "--address", metavar="HOST:PORT", help="Check the Ray cluster at this address (`auto`: this node's)."
 )
 @click.option(
     "--node", is_flag=True, help="Try what a run needs of this machine, or of each node at --address."

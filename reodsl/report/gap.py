@@ -178,17 +178,13 @@ def gap_chart(rows: pl.DataFrame) -> Json:
         switched=False,
         x=channel("tokens", title="tokens of budget at which answers are wrong", axis={"tickCount": 8}),
         y=channel(
-            "name",
-            "nominal",
-            title=None,
-            sort={"field": "place", "op": "min"},
-            axis={"labelFontSize": 12},
+            "name", "nominal", title=None, sort={"field": "place", "op": "min"}, axis={"labelFontSize": 12}
         ),
         color=channel(
             "cause",
             "nominal",
             scale={"domain": list(CAUSES.values()), "range": list(COLOURS)},
-            legend={"title": None, "orient": "bottom", "columns": 2},
+            legend={"title": None, "orient": "bottom", "columns": {"expr": "width < 320 ? 1 : 2"}},
         ),
         order=channel("order"),
         tooltip=[channel("arm", "nominal"), channel("cause", "nominal"), channel("tokens", format=",.1f")],

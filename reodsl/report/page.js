@@ -52,6 +52,14 @@
       tooltip: crossed(place) ? () => {} : { theme: "custom" },
     });
     views.set(place, result.view);
+    // A name that is cut beside an axis is whole on hover.
+    const whole = new Map(Object.values(spec.datasets).flat().map((row) => [row.name, row.arm]));
+    for (const label of place.querySelectorAll(".role-axis-label text")) {
+      const arm = whole.get(label.textContent);
+      if (!arm || arm === label.textContent) continue;
+      label.style.pointerEvents = "auto";
+      label.append(Object.assign(document.createElementNS(label.namespaceURI, "title"), { textContent: arm }));
+    }
     // Vega calls its drawing a document of graphics; what is heard is the description.
     place.setAttribute("role", "img");
     place.removeAttribute("aria-roledescription");

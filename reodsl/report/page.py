@@ -108,10 +108,11 @@ def navigation(sections: Sequence[tuple[str, str]], live: str | None = None) -> 
         live: relative address of the run's state; if given, a link to all runs and a field for the state are added.
     """
     links = [tag("a", name, href=f"#{key}") for key, name in sections]
+    state = None
     if live is not None:
-        links = [tag("a", "All runs", href="../"), *links, tag("span", id="state", role="status")]
+        links, state = [tag("a", "All runs", href="../"), *links], tag("span", id="state", role="status")
     toggle = tag("button", "Light / dark", type="button", id="theme")
-    return tag("nav", tag("div", links, toggle), aria_label="Sections")
+    return tag("nav", tag("div", tag("div", links, class_="links"), state, toggle), aria_label="Sections")
 
 
 def document(name: str, body: Child, gallery: figures.Gallery, live: str | None = None) -> str:

@@ -113,13 +113,13 @@ def ranking(material: Material, table: pl.DataFrame) -> Markup | None:
     for arm in arms:
         compared = rows[arm].get("difference") is not None
         lead = cell(rows[arm], MEAN, "difference" if compared else "reg", roomy=True)
+        number = tag("b", "" if compared else mark, lead.text, class_=lead.tone or None)
         tags = {state: arm in leaders, "baseline": arm == base, "frontier": arm in material.frontier_arms}
         parts = (
             marks[arm],
             tag("span", cut(arm), class_="name"),
             [tag("span", word, class_="tag") for word, fits in tags.items() if fits],
-            tag("b", "" if compared else mark, lead.text, class_=lead.tone or None),
-            tag("small", lead.interval_text if compared else "REG"),
+            tag("span", number, " ", tag("small", lead.interval_text if compared else "REG"), class_="value"),
         )
         items.append(tag("li", tag("button", parts, type="button", data_arm=arm, aria_pressed="true")))
     if len(arms) < len(rows):

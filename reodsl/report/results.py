@@ -330,10 +330,7 @@ def summary_table(
         )
         return Text.assemble((cell.text, style), (suffix, "dim"))
 
-    edge_arms, names = (
-        frontier_arms(study),
-        formats.shorten(table["arm"].to_list(), letters),
-    )
+    edge_arms, names = (frontier_arms(study), formats.shorten(table["arm"].to_list(), letters))
     rows = {(row["arm"], row["benchmark"]): row for row in table.to_dicts()}
     for arm in table["arm"].unique(maintain_order=True):
         cells = [

@@ -286,10 +286,10 @@ def _line_chart(declared: Chart, rows: pl.DataFrame) -> Json:
     data = datasets.add(rows.rename({"arm": "name"}))
     across = channel(x, title=titles[x], axis={"tickMinStep": 1})
     up = channel(y, title=titles[y], axis={"format": ".3~%" if percent else ","}, scale=scale)
-    tint = theme.colours(list(declared.lines))
-    colours = {"domain": list(tint), "range": list(tint.values())}
-    key = {"title": None, "orient": "bottom"}
-    look: Json = {"x": across, "y": up, "color": channel("name", "nominal", scale=colours, legend=key)}
+    colours = theme.colours(list(declared.lines))
+    arms = {"color": vega.colour(colours, declared.lines), **vega.dash(colours, declared.lines)}
+    # The page draws one legend for charts of arms; this chart has its own, so its column has another name.
+    look: Json = {"x": across, "y": up} | {key: value | {"field": "name"} for key, value in arms.items()}
     tooltip = [
         channel("name", "nominal"),
         channel(x, format=","),

@@ -102,7 +102,8 @@ def gaps(material: Material, table: pl.DataFrame) -> Json:
     datasets = Rows()
     data = datasets.add(vega.name_rows(_add_ends(rows, ["reg"])))
     y = channel("name", "nominal", title=None, sort={"field": "reg"}, axis={"labelFontSize": 12})
-    x = channel("reg", title="REG (tokens): area between the frontier and the arm's curve")
+    about = ["REG (tokens): area between", "the frontier and the arm's curve"]
+    x = channel("reg", title=about, scale={"padding": 24})
     tint = vega.colour(material.colours, list(rows["arm"])) | {"legend": None}
     zero = datasets.add(pl.DataFrame({"at": [0]}))
     interval = {"x": channel("reg_low"), "x2": {"field": "reg_high"}, "y": y, "color": tint}

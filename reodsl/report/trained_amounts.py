@@ -128,11 +128,7 @@ def data_section(material: Material) -> list[Child]:
     body = [
         tag(
             "tr",
-            name_cell(
-                row["arm"],
-                marks.get(row["arm"]),
-                row["stage"] if row["arm"] in several else None,
-            ),
+            name_cell(row["arm"], marks.get(row["arm"]), row["stage"] if row["arm"] in several else None),
             tag("td", row["by"]),
             tag("td", formats.number(row["questions"], 0)),
             tag("td", formats.number(row["lost"], 0)),

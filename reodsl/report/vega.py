@@ -183,14 +183,15 @@ def axis(values: Iterable[float | None], ticks: Json | None = None, margin: floa
     Args:
         values: values on the axis; those that are no numbers are left out.
         ticks: properties of the ticks, such as their `format`.
-        margin: room at both ends, as a share of the distance between the least and the largest value.
+        margin: room at both ends, as a share of the values' range, or of a quarter of the largest value if that is more.
     """
     numbers = [value for value in values if value is not None and math.isfinite(value)]
     least, most = min(numbers, default=0.0), max(numbers, default=0.0)
     ticks = ticks or {}
     if least == most:
         ticks |= {"values": [least], "format": ".4~%" if ticks.get("format") == "%" else ".4~g"}
-    room = margin * (most - least) if least < most else abs(least) / 10 or 1.0
+    # Values that are nearly equal are drawn near one another.
+    room = margin * max(most - least, abs(most) / 4) if least < most else abs(least) / 10 or 1.0
     domain = {"domain": [least - room, most + room], "nice": False, "zero": False}
     return {"scale": domain if room else {"zero": False}, "axis": ticks}
 

@@ -59,11 +59,12 @@ class Teller:
             task: Name of the task.
         """
         self._place, self._task, self._began, self._last = live_place(root, key), task, time.time(), 0.0
+        self.latest: Progress | None = None
         self._write(None)
 
     def tell(self, progress: Progress) -> None:
         """Write the progress of the task if the last write is at least `_EVERY` seconds old, or the task is complete."""
-        now = time.monotonic()
+        self.latest, now = progress, time.monotonic()
         if now - self._last >= _EVERY or progress.done >= progress.total:
             self._last = now
             self._write(progress)

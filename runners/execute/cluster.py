@@ -145,7 +145,11 @@ class RayCluster:
         for ref in finished:
             flight = self.flying.pop(ref)
             live_place(self.store, flight.order.key).unlink(missing_ok=True)
-            outcomes.append((flight.order.task.id, _get_outcome(ray, ref, flight.order)))
+            outcome = _get_outcome(ray, ref, flight.order)
+            outcomes.append((flight.order.task.id, outcome))
+            if outcome.progress is not None:
+                # What was read from the store may be of the middle of the task.
+                self.emit(Event("progress", flight.order.task.id, outcome.progress))
             _release_group(flight)
         self._report_progress()
         return outcomes + self._refuse_without_nodes()

@@ -61,6 +61,8 @@ class Outcome:
     """Keys of damaged inputs."""
     diagnostics: tuple[Diagnostic, ...] = ()
     """Reasons of a failure."""
+    progress: Progress | None = None
+    """Last reported progress of a task that is done."""
 
 
 # A process has one thread: threads of several processes would slow each other down, and the order of a sum, and so the
@@ -153,7 +155,7 @@ def _perform_locked(order: Order, store: Store, progress: Callable[[Progress], N
             order, work, seconds, processor, peak_memory(order.resources.device) if is_peak_known else None
         ) | {"hub": _list_commits(order, store)}
         store.commit(order.key, out, order.material, provenance, seconds >= SYNC_SECONDS)
-        return Outcome("done", seconds)
+        return Outcome("done", seconds, progress=status.latest)
     except Problem as caught:
         # The folder of the unfinished result is removed below, so diagnostics name the task instead.
         located = tuple(

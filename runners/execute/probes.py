@@ -325,10 +325,7 @@ PROBES = (
     Probe("sglang", _probe_sglang, REMEDY),
     Probe("gpus", _probe_gpus, _KINDS, alike=True, needed=False),
     Probe(
-        "store",
-        _probe_store,
-        "put it on a file system with room that every node mounts: --store DIR",
-        STORE,
+        "store", _probe_store, "put it on a file system with room that every node mounts: --store DIR", STORE
     ),
     Probe("disk", _probe_disk, "put the store on a faster file system: --store DIR", STORE, needed=False),
     Probe("hand-over", _probe_hand_over, "give the container shared memory: --shm-size 16g, --ipc host"),

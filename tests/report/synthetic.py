@@ -189,11 +189,7 @@ def _evaluation(
         noisy = np.clip(values + rng.normal(0, 0.008, len(GRID)), 0, 1)
         curves[benchmark] = Curve(GRID, tuple(float(v) for v in noisy))
         mean = length * harder * (1 + rng.normal(0, 0.02))
-        summary[benchmark] = {
-            "accuracy": float(noisy[-1]),
-            "length": float(mean),
-            **COUNTS,
-        }
+        summary[benchmark] = {"accuracy": float(noisy[-1]), "length": float(mean), **COUNTS}
         for q in range(4):
             count = int(np.clip(rng.normal(mean, 6), 10, L_MAX))
             value = (3 * q + place) % 10

@@ -24,7 +24,7 @@ from reodsl.report.figures import Gallery, curve_group, declared_group
 from reodsl.report.line_charts import LABELS, MOST_POINTS, metrics_of, training, training_rows
 from reodsl.report.material import Material
 from reodsl.report.page import page, training_section
-from reodsl.report.theme import COLOURS, UNTRAINED_COLOUR, colours
+from reodsl.report.schedules import _line_chart
 from reodsl.report.tradeoff_charts import scatter
 from reodsl.report.vega import MOST_LETTERS, NAME_GAP_PIXELS, Rows, axis, place_names
 from tests.report.synthetic import GRID
@@ -118,6 +118,8 @@ def test_equal_values_have_one_tick() -> None:
         assert made["axis"]["values"] == [value]
         assert made["scale"]["domain"] == pytest.approx([value - text, value + text])
     assert axis([1.0, 2.0]) == {"scale": {"zero": False}, "axis": {}}
+    # A difference of a thousandth is not as wide as the chart.
+    assert axis([0.5, 0.501], margin=0.08)["scale"]["domain"] == pytest.approx([0.49, 0.511], abs=1e-3)
 
 
 def test_a_picture_of_nine_models_tells_them_apart() -> None:
@@ -200,13 +202,6 @@ def test_equal_rows_have_one_name() -> None:
     assert one.add(pl.DataFrame({"a": [1.3]})) != one.add(frame)
 
 
-def test_every_arm_has_a_colour_of_its_own() -> None:
-    names = [f"arm{i}" for i in range(len(COLOURS) + 1)]
-    chosen = colours(names, ["arm3"])
-    assert chosen["arm3"] == UNTRAINED_COLOUR
-    assert len(set(chosen.values())) == len(names)
-
-
 def test_budgets_on_a_logarithmic_axis_are_whole_numbers(material: Material) -> None:
     import vl_convert
 
@@ -277,6 +272,12 @@ def test_rewards_of_another_size_are_drawn_as_shares_of_each_arms_largest(materi
 def test_charts_of_the_spec_have_a_legend(material: Material) -> None:
     assert declared_group(Gallery(), material) is None
     chart = Chart(name="progress", x="step", y="reward", lines=("vanilla", "reo_exp"))
+    rows = pl.DataFrame({"arm": list("abcdefghi"), "count": range(9), "budget": [8.0] * 9})
+    rules = _line_chart(Chart(name="rules", x="count", y="budget", lines=tuple("abcdefghi")), rows)
+    looks = rules["layer"][0]["encoding"]
+    assert {looks[key]["field"] for key in ("color", "strokeDash")} == {"name"}
+    # Beyond the colours there are dashes.
+    assert [looks["strokeDash"]["scale"]["range"][index] for index in (0, 8)] == [[1, 0], [7, 3]]
     study = material.study.model_copy(update={"charts": (*material.study.charts, chart)})
     found = declared_group(
         gallery := Gallery(), replace(material, spec=material.spec.model_copy(update={"study": study}))

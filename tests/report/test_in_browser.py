@@ -24,9 +24,10 @@ from reodsl.report.curve_chart import add_intervals, curve_rows
 from reodsl.report.figures import FIRST_METRICS, Gallery
 from reodsl.report.formats import number
 from reodsl.report.line_charts import LABELS
-from reodsl.report.material import Material
+from reodsl.report.material import Material, read
 from reodsl.report.page import page
 from tests.hostile.browser import Browser, find, running
+from tests.report.synthetic import ARMS, world
 
 pytestmark = [
     pytest.mark.slow,
@@ -202,6 +203,22 @@ def test_the_layout_is_as_it_was_and_nothing_overflows_or_overlaps(
         for each, (left, right) in here.items():
             assert abs(left - before[width][each][0]) <= NEAR, (width, each)
             assert each in loose or abs(right - before[width][each][1]) <= NEAR, (width, each)
+
+
+def test_names_of_sixty_letters_fit_a_phone_and_are_whole_on_hover(browser: Browser, tmp_path: Path) -> None:
+    names = {arm: ("an_arm_with_a_name_that_goes_on_and_on_until_it_has_sixty_" + arm)[-60:] for arm in ARMS}
+    of = world(tmp_path, rename=names)
+    (tmp_path / "report.html").write_text(page(read(of.spec, of.inputs), Gallery(), {}), encoding="utf-8")
+    visit(browser, tmp_path / "report.html", 390)
+    assert browser.value("document.documentElement.scrollWidth") <= 390
+    hover = "document.querySelectorAll('[data-chart=reg] .role-axis-label title')"
+    assert {*browser.value(f"[...{hover}].map((each) => each.textContent)")} == {*names.values()}
+    cut = "[...document.querySelectorAll('th .cut')].map((name) => [name.title, name.firstChild.textContent])"
+    assert all(whole in names.values() and whole.startswith(begin) for whole, begin in browser.value(cut))
+    head = browser.value("document.querySelector('.results tbody td').dataset.label")
+    assert head == "Average REG vs. baseline ↓"
+    ends = "['.links', '#theme'].map((each) => document.querySelector(each).getBoundingClientRect().right)"
+    assert browser.value(ends)[0] < browser.value("document.querySelector('#theme').offsetLeft")
 
 
 def test_the_page_has_its_colours(seen: list[Seen], golden: Callable[[str, str], None]) -> None:
@@ -413,7 +430,10 @@ def test_the_filled_area_is_the_number_beside_it_on_a_linear_axis(
 
 def test_a_sheet_of_paper_has_tables_as_tables(browser: Browser, drawn: Path) -> None:
     visit(browser, drawn, 718, dark=True)
-    browser.call("Emulation.setEmulatedMedia", media="print")
+    dark = {"name": "prefers-color-scheme", "value": "dark"}
+    browser.call("Emulation.setEmulatedMedia", media="print", features=[dark])
+    # What is drawn for a dark page is turned light.
+    assert "invert" in browser.value("getComputedStyle(document.querySelector('.vega svg')).filter")
     assert (
         browser.value("getComputedStyle(document.querySelector('.results tbody tr')).display") == "table-row"
     )

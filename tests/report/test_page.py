@@ -106,25 +106,18 @@ def test_nothing_is_fetched(page: Page) -> None:
     """No element with an address but links inside the page, and a policy under which none could load."""
     for tag, attributes in page.elements:
         assert tag not in ("link", "iframe", "object", "embed", "base", "form")
-        assert (attributes.get("src") or "data:image/svg+xml;base64,").startswith(
-            "data:image/svg+xml;base64,"
-        )
+        assert re.match("data:image/svg[+]xml;base64,|$", attributes.get("src") or "")
         assert attributes.get("href", "#").startswith("#")
     assert page.policy.startswith("default-src 'none';")
     assert "connect-src 'none'" in page.policy
-    assert "unsafe-eval" not in page.policy
-    assert "http" not in page.policy
-    styles = re.findall(r"@import|url\(", (Path(__file__).parents[2] / "reodsl/report/page.css").read_text())
-    assert not styles
-
-
-def test_the_policy_names_exactly_the_scripts_that_run(page: Page) -> None:
+    assert not re.search("unsafe-eval|http", page.policy)
+    assert not re.findall(r"@import|url\(", Path("reodsl/report/page.css").read_text())
+    # The policy names exactly the scripts that run.
     running = [text for attributes, text in page.scripts if attributes.get("type") != "application/json"]
     wanted = {f"'sha256-{base64.b64encode(hashlib.sha256(s.encode()).digest()).decode()}'" for s in running}
     assert len(running) == 2
-    allowed = re.search(r"script-src ([^;]*);", page.policy)
-    assert allowed is not None
-    assert set(allowed[1].split()) == wanted
+    (allowed,) = re.findall(r"script-src ([^;]*);", page.policy)
+    assert set(allowed.split()) == wanted
 
 
 def test_the_page_holds_every_part(page: Page) -> None:
@@ -132,21 +125,14 @@ def test_the_page_holds_every_part(page: Page) -> None:
     assert found == {"results", "curves", "tradeoff", "gap", "training", "budgets", "examples", "provenance"}
     text = " ".join(page.words)
     for words in (
-        "quickstart",
-        "Average",
-        "reo_oracle",
-        "trapezoid",
+        *("quickstart", "Average", "reo_oracle", "trapezoid", "Seeds", "All pairs", "This rests on 3 seeds"),
         "reodsl run specs/quickstart.reo",
-        "Seeds",
         "REG, the reasoning efficiency gap, is the signed area",
         "Bars are 95% intervals.",
         "Means over 3 seeds. Brackets: 95% intervals over 3 seeds and questions. * significantly different from vanilla",
         "REG is against the cross-fitted frontier",
         "REG, plain frontier",
-        "REG vs. vanilla",
-        "This rests on 3 seeds",
         "REG vs. vanilla, in tokens",
-        "All pairs",
     ):
         assert words in text
 
@@ -314,7 +300,7 @@ def test_reg_against_a_frontier_that_is_not_of_the_arms_is_marked(material: Mate
         page = page_of(marked, Gallery(), {})
         assert f"REG is approximate (~): {words}" in page
         assert ">~REG ↓<" in page
-        assert re.search(r"<b>~[\d.]+</b><small>REG</small>", page)
+        assert re.search(r"<b>~[\d.]+</b> <small>REG</small>", page)
         console = Console(width=300, no_color=True)
         with console.capture() as shown:
             console.print(summary_table(marked.study, tables.main(marked)))
