@@ -55,7 +55,7 @@ def groups_of(draw: random.Random, asked: tuple[TokenRun, ...] = ()) -> list[Res
                 "budget": 32.0 * (1 + number % 4),
                 "ended": float(index % 3 > 0),
                 "answered": float(index % 3 < 2),
-                "thinking": float(length if index % 4 == 3 else length // 2),
+                "thinking": float((1, length // 2, length // 2, length)[index % 4]),
             }
             tokens = {node: {cut: draw.uniform(-3, 0) for cut in range(length + 1)} for node in asked}
             rollouts.append(RewardedResponse(length, draw.random() < right, cuts, bare, given, tokens))
@@ -81,7 +81,7 @@ def test_both_paths_agree(method: str, tmp_path: Path) -> None:
     differs = False
     for number, group in enumerate(groups):
         for index in range(ROLLOUTS):
-            expected = interpret(reward, replace(group, tracks=tracks), index, places)
+            expected = interpret(reward, replace(group, tracks=tracks, batch=tuple(groups)), index, places)
             np.testing.assert_allclose(values[number, index], expected, rtol=1e-12, atol=1e-12)
         differs = differs or bool(np.ptp(values[number], axis=0).any())
     assert differs

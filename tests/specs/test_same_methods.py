@@ -15,22 +15,11 @@ from reodsl.language import compile_file
 from tests.specs.compare import differences
 
 ROOT = Path(__file__).resolve().parents[2] / "specs"
-ARMS = {
-    "vanilla": "vanilla",
-    "reo_exp": "reo_exp",
-    "reo_oracle": "reo_oracle",
-    "reo_qspec": "reo_qspec",
-    "budget_1k": "budget_64",
-    "group_norm": "group_norm",
-    "harmonizing": "harmonizing",
-    "mrt": "mrt",
-    "hgpo": "hgpo",
-    "sft_shortest": "sft_shortest",
-    "sft_tops": "sft_tops",
-    "simpo_shortest": "simpo_shortest",
-    "simpo_tops": "simpo_tops",
-    "simpo_dast": "simpo_dast",
-}
+SAME = (
+    "vanilla", "reo_exp", "reo_oracle", "reo_qspec", "group_norm", "harmonizing", "mrt", "hgpo", "sft_shortest", "sft_tops",
+    "simpo_shortest", "simpo_tops", "simpo_dast",
+)  # fmt: skip
+ARMS = {"budget_1k": "budget_64"} | {name: name for name in SAME}
 MORE = {
     ("qwen3_4b", "budget_512"): "budget_32",
     ("deepseek_7b", "reo_linear"): "reo_linear",

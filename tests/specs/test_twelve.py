@@ -1,4 +1,4 @@
-"""Twelve published methods as data: rewards, advantages and losses against the papers' formulas, written out slowly."""
+"""Sixteen published methods as data: rewards, advantages and losses against the papers' formulas, written out slowly."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
 from statistics import fmean, pstdev
+from typing import Any
 
 import numpy as np
 import polars as pl
@@ -25,7 +26,7 @@ from runners.train.advantages import advantages_of, finish_batch
 from runners.train.losses import pair_loss, policy_loss, token_weights
 from tests.rewards.reward_groups import arrays
 from tests.specs.test_miniature import short_form
-from tests.train.test_objective import cispo, rows
+from tests.train.test_objective import cispo, gspo, luspo, rows
 from tests.train.test_preference import slow_dpo
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -43,6 +44,8 @@ METHODS: dict[str, tuple[str, tuple[str, ...], tuple[str, ...]]] = {
     "Dr. GRPO": ("dr_grpo", ("dr_grpo",), ()),
     "DPO": ("dpo_shortest", ("dpo_shortest",), ("selections.shortest_against_longest",)),
     "GFPO": ("gfpo", ("gfpo",), ("methods.gfpo",)),
+    "LUSPO": ("luspo", ("luspo",), ()),
+    **{name: (name, (name,), (f"methods.{name}",)) for name in ("max_rl", "dgpo", "real")},
 }
 """Of each method its spec in miniature, the arms that are trained by it, and what it has in the library."""
 
@@ -261,8 +264,10 @@ def test_s_grpo() -> None:
     assert method.reward.dense.split == Exits(n=8, l_max=128)
     draw, places = random.Random(9), (4, 8, 12)
     for _ in range(20):
-        verdicts = [draw.random() < 0.5 for _ in places]
-        one = RewardedResponse(20, verdicts[-1], dict(zip(places, verdicts, strict=True)))
+        verdicts, length = [draw.random() < 0.5 for _ in places], draw.choice((3, 8, 20))
+        one = RewardedResponse(length, verdicts[-1], dict(zip(places, verdicts, strict=True)))
+        # A response that has ended is graded as it is: its own verdict stands at every later exit.
+        verdicts = [one.forced_at(at) for at in places]
         assert interpret(method.reward, ResponseGroup("q", (one, one)), 0, places) == pytest.approx(
             slow_serial(verdicts)
         )
@@ -310,37 +315,24 @@ def test_dr_grpo() -> None:
     low, high = 1 - method.clip_low, 1 + method.clip_high
     kept = torch.minimum(ratio * centred, ratio.clamp(low, high) * centred)
     slow = -(mask * kept).sum(1).mean() / method.rollout.max_tokens
-    lengths = [int(count) for count in length[0]]
-    weights = torch.tensor(
-        token_weights(lengths, method.loss_mean, method.rollout.max_tokens), dtype=torch.float64
-    ).repeat_interleave(torch.tensor(lengths))
-    advantages = torch.from_numpy(scored[0, :, 0]).repeat_interleave(torch.tensor(lengths))
-    held = mask.bool()
-    found = policy_loss(
-        new[held], old[held], advantages, weights, method.clip_low, method.clip_high, form=method.loss
-    )
-    assert float(found.loss) == pytest.approx(float(slow))
+    found = own_loss(method, old, new, mask, torch.from_numpy(scored[0, :, 0]))
+    assert float(found) == pytest.approx(float(slow))
 
 
 # Losses; their forms are held to the papers for all inputs in tests/train/test_objective.py
 
 
-def test_gspo() -> None:
-    method = ppo("gspo")
-    old, new, mask, advantages = rows([([(-1.0, 2e-4), (-0.5, -9e-4)], 1.0), ([(-2.0, 6e-4)], -1.0)])
-    s = torch.exp(((new - old) * mask).sum(1) / mask.sum(1))
-    # Section 5.1: 3e-4 below and 4e-4 above.
-    slow = -torch.minimum(s * advantages, s.clamp(1 - 3e-4, 1 + 4e-4) * advantages).mean()
-    assert float(own_loss(method, old, new, mask, advantages)) == pytest.approx(float(slow), abs=1e-12)
-
-
-def test_cispo() -> None:
-    method = ppo("cispo")
-    old, new, mask, advantages = rows([([(-1.0, 0.1), (-0.5, -0.2)], 1.0), ([(-2.0, 0.2)], -1.0)])
-    # None of these ratios is bounded by the spec or by the reference.
-    slow = cispo(new, old, mask, advantages)
-    assert (method.clip_low, method.clip_high) == (1, 3)
-    assert float(own_loss(method, old, new, mask, advantages)) == pytest.approx(float(slow))
+@pytest.mark.parametrize(
+    ("spec", "clip", "slow", "divisor"),
+    [("gspo", (3e-4, 4e-4), gspo, 1), ("luspo", (2e-3, 2.5e-3), luspo, 128), ("cispo", (1, 3), cispo, 1)],
+)
+def test_an_objective(spec: str, clip: tuple[float, float], slow: Any, divisor: int) -> None:
+    """Bounds are those of section 5.1 of GSPO and of LUSPO. No ratio here reaches its bound."""
+    method = ppo(spec)
+    assert (method.clip_low, method.clip_high) == clip
+    old, new, mask, advantages = rows([([(-1.0, 2e-4), (-0.5, -9e-4)], 1.0), ([(-2.0, 1e-4)], -1.0)])
+    expected = float(slow(new, old, mask, advantages)) / divisor
+    assert float(own_loss(method, old, new, mask, advantages)) == pytest.approx(expected, abs=1e-12)
 
 
 def own_loss(

@@ -14,7 +14,7 @@ from reodsl.start import MODELS, starting_spec
 from reodsl.syntax import source_from_bytes
 from reodsl.syntax.formatter import format_source
 
-OF_SETTINGS = ("vanilla", "token_budgets", "gspo", "cispo", "dr_grpo", "dler", "elastic")
+OF_SETTINGS = ("vanilla", "token_budgets", "gspo", "luspo", "cispo", "dr_grpo", "dler", "elastic")
 """Methods that train by the outcome, and by settings of their own."""
 TAUGHT = ("opd", "gkd", "opsdc", "opsd")
 """Methods that learn from a teacher, and from no reward."""

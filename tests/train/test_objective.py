@@ -22,6 +22,12 @@ def gspo(new, old, mask, advantages):
     return -torch.minimum(s * advantages, s.clamp(1 - LOW, 1 + HIGH) * advantages).mean()
 
 
+def luspo(new, old, mask, advantages):
+    """Liu et al. 2026: GSPO's loss of a response times its tokens; `constant` divides this by the most tokens, here 1."""
+    losses = [gspo(*(part[i : i + 1] for part in (new, old, mask, advantages))) for i in range(len(new))]
+    return (torch.stack(losses) * mask.sum(1)).mean()
+
+
 def cispo(new, old, mask, advantages):
     """MiniMax 2025, eq. 4: sg(clip(r)) A log pi over the tokens, by their number."""
     r = torch.exp(new - old).clamp(1 - LOW, 1 + HIGH).detach()
@@ -67,6 +73,7 @@ def reinforce(new, old, mask, advantages):
 
 FORMS = {
     "sequence": (Loss(ratio="sequence"), gspo, "response"),
+    "sequence by length": (Loss(ratio="sequence"), luspo, "constant"),
     "weight": (Loss(clip="weight"), cispo, "token"),
     "dual": (Loss(clip="dual", cap=CAP), dual, "token"),
     "factors": (Loss(ratio="sequence", clip="factors"), gmpo, "response"),
@@ -102,7 +109,7 @@ def both(responses, name):
     held = mask.bool()
     lengths = mask.sum(1).long()
     flat = new[held].clone().requires_grad_()
-    weights = torch.tensor(token_weights(lengths.tolist(), mean, 8), dtype=torch.float64).repeat_interleave(
+    weights = torch.tensor(token_weights(lengths.tolist(), mean, 1), dtype=torch.float64).repeat_interleave(
         lengths
     )
     own = advantages.repeat_interleave(lengths)
