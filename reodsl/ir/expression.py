@@ -419,16 +419,17 @@ class StepStatistic(Node):
     A track reads `steps`, the responses of the last `window` steps, or `monitor`, the latest responses to the monitor set. A
     measure reads `arm`, an arm's responses, or `base`, the baseline's. A reward reads `batch`, all responses of the step.
     Inside, `group` is the responses to the same question as `var`. `quantile` is the smallest value that the share `at` of
-    all values does not exceed.
+    all values does not exceed. `reach` is the number of tokens at which the mean first reaches `at`, when all responses are
+    cut to it and their answers are forced.
     """
 
     op: Literal["history"] = "history"  # the tag of the class
-    fn: Statistic | Literal["quantile"]  # the statistic
+    fn: Statistic | Literal["quantile", "reach"]  # the statistic
     var: str  # name of a response in `value`
     over: Literal["steps", "monitor", "arm", "base", "batch"]  # what it runs over
     window: int = 1  # steps, for `steps`
     value: Expression  # its value for each
-    at: Expression | None = None  # share of a quantile, 0 to 1
+    at: Expression | None = None  # share of a quantile, or accuracy that is reached, 0 to 1
     where: Expression | None = None  # condition on each
     empty: Expression | None = None  # its value over nothing
 

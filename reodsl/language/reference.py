@@ -143,6 +143,11 @@ MEASURE_WORDS = (
         "`min(L for L in grid if correct(answer(z[:L])), empty: len(z))`",
         "in such a mean: a statistic over the suite's budgets",
     ),
+    (
+        "`reach(correct(z) for z in arm, at: 90%)`",
+        "the tokens at which the accuracy of answers that are forced there first reaches 90%, linear between budgets; beside"
+        " means, and without a value for an arm that never reaches it",
+    ),
     *list_readings("a measure", "z"),
 )
 """The parts of a measure's expressions, with their meanings."""
@@ -311,7 +316,7 @@ def words() -> Words:
         keywords=tuple(sorted(set(grammar.words()) - constants)),
         constants=tuple(sorted(constants)),
         kinds=tuple(sorted({*DECLARED, *children, "track", "metric"})),
-        functions=tuple(sorted({*SIGNATURES, *REWARD_FUNCTIONS, "quantile", *constructors})),
+        functions=tuple(sorted({*SIGNATURES, *REWARD_FUNCTIONS, "quantile", "reach", *constructors})),
         units=tuple(sorted(UNITS)),
         number=next(t.pattern.to_regexp() for t in grammar.terminals() if t.name == "NUMBER"),
     )

@@ -310,6 +310,9 @@ def _explain_table(material: Material) -> list[str]:
         else "",
         notes.approximate(study),
         "Arrows in the column heads show the better direction.",
+        f"{formats.NONE} in {listed([m.name for m in study.measures])}: no value, as for an accuracy that an arm never reaches."
+        if study.measures
+        else "",
         f"Signed numbers are differences from {base}, paired by seed and question. "
         "Differences are the same against any frontier. "
         "They are given in percent only where the denominator's interval excludes 0."

@@ -24,6 +24,7 @@ from reodsl.ir.base import Node, values_of, walk
 from reodsl.ir.expression import (
     Aggregate,
     Attribute,
+    Constant,
     Expression,
     ForcedAnswer,
     StepStatistic,
@@ -33,7 +34,7 @@ from reodsl.ir.expression import (
 )
 from reodsl.ir.reward import Measure
 from reodsl.numbers.crossed import Spread, spread_of
-from reodsl.numbers.intervals import Interval, bound_interval, interval, subtract_intervals
+from reodsl.numbers.intervals import Interval, bound_interval, interval, share_interval, subtract_intervals
 from reodsl.numbers.reg import MEAN
 from runners.evaluate.frontier import evaluations_of
 from runners.grade import read_texts
@@ -43,7 +44,12 @@ from runners.rewards.vectorise import measure_each
 MAX_ARRAY_SIZE = 1 << 22
 """The largest number of elements of an array while responses are measured."""
 Sums = dict[str, Floats]
-"""A mean's sums and counts by benchmark, [questions, 2], with questions sorted by their ids."""
+"""A mean's sums and counts by benchmark, [questions, 2], with questions sorted by their ids.
+
+For `reach` they are [questions, 2 budgets + 1]: the sums at each budget, then each budget times the count, then the count.
+"""
+Titled = dict[str, dict[str, "JackknifedMeasure"]]
+"""The parts of a measure for each row of its table: by benchmark, those whose mean is the row's value."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,14 +67,16 @@ class EvaluationTables:
 
 @dataclass(frozen=True, slots=True)
 class JackknifedMeasure:
-    """A measure's `value` on a benchmark, and its jackknife pseudo-values `cells`, [seeds, questions].
+    """A measure's `value`, and its jackknife pseudo-values `cells` for a benchmark, [seeds, questions].
 
-    `questions` is the number of questions with a response that the measure counts.
+    `questions` is the number of questions with a response that the measure counts. A measure that is one `reach` of all
+    responses has the sums of this `reach` as `curve`, [seeds, questions, 2 budgets + 1].
     """
 
     value: float
     cells: Floats
     questions: int
+    curve: Floats | None = None
 
 
 def measure(job: Job) -> None:
@@ -162,8 +170,12 @@ def sums(node: StepStatistic, evaluated: EvaluationTables) -> Sums | None:
                 else _measure(expression, node.var, inputs, evaluated.budgets, answers)
                 for expression in (node.value, node.where)
             )
-            keep = keep != 0
-            blocks.append(np.stack([np.where(keep, value, 0).mean(axis=1), keep.mean(axis=1)], axis=1))
+            values = np.where(keep != 0, value, 0)[..., None]
+            counts = (keep != 0).mean(axis=1)[:, None]
+            if node.fn == "reach" and answers is not None:
+                values = answers.reshape(*shape, -1) * (keep != 0)[..., None]
+                counts = counts * (*evaluated.budgets, 1.0)
+            blocks.append(np.concatenate([values.mean(axis=1), counts], axis=1))
         by_benchmark[name] = np.concatenate(blocks)
     return by_benchmark
 
@@ -300,7 +312,9 @@ def _win_probability(num_right: int, wrong_counts: tuple[int, ...], blanks: int,
 def _is_forced(node: Node) -> bool:
     """Return whether an expression reads forced answers."""
     return any(
-        isinstance(child, ForcedAnswer) or (isinstance(child, Aggregate) and child.over == "splits")
+        isinstance(child, ForcedAnswer)
+        or (isinstance(child, Aggregate) and child.over == "splits")
+        or (isinstance(child, StepStatistic) and child.fn == "reach")
         for child in walk(node)
     )
 
@@ -309,8 +323,10 @@ def cells_of(
     rule: Measure,
     arm: Sequence[Mapping[StepStatistic, Sums | None]],
     base: Sequence[Mapping[StepStatistic, Sums | None]] | None,
-) -> dict[str, JackknifedMeasure] | None:
-    """Return a measure of an arm, with its jackknife pseudo-values, by benchmark.
+) -> Titled | None:
+    """Return a measure of an arm, with its jackknife pseudo-values, on each benchmark and for their mean.
+
+    The mean is over the measure's values on benchmarks, or if the measure has a `reach`, its value on their mean curve.
 
     Args:
         rule: The measure.
@@ -318,7 +334,7 @@ def cells_of(
         base: For each seed, the sums over the baseline's responses; None without a baseline.
 
     Returns:
-        The measure by benchmark; None if a mean has no value for a seed, or seeds have different questions.
+        The parts of each row; None if a mean has no value for a seed, or seeds have different questions.
     """
     sums_of: dict[StepStatistic, list[Sums]] = {}
     for node in dict.fromkeys(node for node in walk(rule) if isinstance(node, StepStatistic)):
@@ -327,39 +343,71 @@ def cells_of(
         if len(available) < len(by_seed) or not available:
             return None
         sums_of[node] = available
-    cells: dict[str, JackknifedMeasure] = {}
-    for name in next(iter(sums_of.values()))[0]:
-        stacked = {
+    stacked = {
+        name: {
             node: np.stack([seed_sums[name] for seed_sums in of_seeds]) for node, of_seeds in sums_of.items()
         }
-        if len({pairs.shape for pairs in stacked.values()}) > 1:
-            return None
-        cells[name] = jackknife(rule, stacked)
+        for name in next(iter(sums_of.values()))[0]
+    }
+    if any(len({pairs.shape[:2] for pairs in of_name.values()}) > 1 for of_name in stacked.values()):
+        return None
+    alone = {name: jackknife(rule, of_name) for name, of_name in stacked.items()}
+    cells = {name: {name: part} for name, part in alone.items()} | {MEAN: alone}
+    if len(stacked) > 1 and any(node.fn == "reach" for node in sums_of):
+        means = {
+            name: {node: _divide(s.sum(axis=(0, 1))) for node, s in of.items()}
+            for name, of in stacked.items()
+        }
+        for name, of_name in stacked.items():
+            others = [of_other for other, of_other in means.items() if other != name]
+            cells[MEAN] = cells[MEAN] | {name: jackknife(rule, of_name, others)}
     return cells
 
 
-def jackknife(rule: Measure, sums_of: Mapping[StepStatistic, Floats]) -> JackknifedMeasure:
+def _divide(sums: Floats) -> Floats:
+    """Return sums and their count, the last column, divided by the count; NaN with count 0."""
+    return sums / np.where(sums[..., -1:] > 1e-9, sums[..., -1:], np.nan)
+
+
+def jackknife(
+    rule: Measure,
+    sums_of: Mapping[StepStatistic, Floats],
+    others: Sequence[Mapping[StepStatistic, Floats]] = (),
+) -> JackknifedMeasure:
     """Return a measure's value, and its pseudo-value for each cell of [seeds, questions].
 
     With n cells, the pseudo-value of a cell is n times the value minus (n - 1) times the value without this cell. A
-    single cell has the value itself.
+    single cell has the value itself. With other benchmarks, the value is that of means over all benchmarks, and deviations
+    of pseudo-values are scaled so that the mean over benchmarks of their means varies as the value does.
 
     Args:
         rule: The measure.
         sums_of: For each mean in the measure, the sums and counts, [seeds, questions, 2].
+        others: For each other benchmark, the means and the count 1.
 
     Source: Tukey 1958, Bias and confidence in not quite large samples.
     """
     shape = next(iter(sums_of.values())).shape[:2]
     count = shape[0] * shape[1]
     totals = {node: cell_sums.sum(axis=(0, 1))[None] for node, cell_sums in sums_of.items()}
-    value = float(formula(rule, totals)[0])
-    questions = min(int((cell_sums[..., 1] > 0).any(axis=0).sum()) for cell_sums in sums_of.values())
+
+    def values(sums: Mapping[StepStatistic, Floats]) -> Floats:
+        """Return the measure for each row of sums, averaged with the means of the other benchmarks if there are any."""
+        if others:
+            sums = {node: sum((of[node] for of in others), _divide(rows)) for node, rows in sums.items()}
+        return formula(rule, sums)
+
+    value = float(values(totals)[0])
+    curve = next(iter(sums_of.values())) if _reached_level(rule) is not None else None
+    questions = min(int((cell_sums[..., -1] > 0).any(axis=0).sum()) for cell_sums in sums_of.values())
     if count < 2:
-        return JackknifedMeasure(value, np.full(shape, value), questions)
-    without = {node: totals[node] - cell_sums.reshape(-1, 2) for node, cell_sums in sums_of.items()}
-    pseudo = count * value - (count - 1) * formula(rule, without)
-    return JackknifedMeasure(value, pseudo.reshape(shape), questions)
+        return JackknifedMeasure(value, np.full(shape, value), questions, curve)
+    without = {
+        node: totals[node] - cell_sums.reshape(-1, cell_sums.shape[-1]) for node, cell_sums in sums_of.items()
+    }
+    pseudo = count * value - (count - 1) * values(without)
+    pseudo = (1 + len(others)) * pseudo - len(others) * value
+    return JackknifedMeasure(value, pseudo.reshape(shape), questions, curve)
 
 
 def formula(rule: Measure, sums_of: Mapping[StepStatistic, Floats]) -> Floats:
@@ -401,18 +449,40 @@ def formula(rule: Measure, sums_of: Mapping[StepStatistic, Floats]) -> Floats:
     # The `empty` value of a mean may contain other means, which come later in the order.
     for node, pairs in reversed(list(sums_of.items())):
         # A count below 1e-9 is 0 with the rounding of a sum of shares.
-        nonzero = pairs[:, 1] > 1e-9
+        nonzero = pairs[:, -1] > 1e-9
         empty = np.nan if node.empty is None or nonzero.all() else value(node.empty)
-        numbers[names[node]] = np.where(nonzero, pairs[:, 0] / np.where(nonzero, pairs[:, 1], 1), empty)
+        means = pairs[:, :-1] / np.where(nonzero, pairs[:, -1], 1)[:, None]
+        number = means[:, 0]
+        if node.at is not None:
+            curve, budgets = np.split(means, 2, axis=1)
+            number = reach(curve, budgets, value(node.at))
+        numbers[names[node]] = np.where(nonzero, number, empty)
     for let in rule.lets:
         numbers[let.name] = value(let.value)
     return value(rule.value)
 
 
+def reach(accuracy: Floats, budgets: Floats, level: Floats) -> Floats:
+    """Return the tokens at which curves first reach an accuracy, linear between budgets; NaN if they never do.
+
+    Args:
+        accuracy: The curves, [rows, budgets], 0 to 1.
+        budgets: The budgets in tokens, [rows, budgets].
+        level: The accuracy that is reached, [rows].
+    """
+    above = accuracy >= level[:, None]
+    rows, last = np.arange(len(above)), above.argmax(axis=1)
+    before = np.maximum(last - 1, 0)
+    rise = accuracy[rows, last] - accuracy[rows, before]
+    share = np.where(last > 0, (level - accuracy[rows, before]) / np.where(rise > 0, rise, 1), 0)
+    tokens = budgets[rows, before] + share * (budgets[rows, last] - budgets[rows, before])
+    return np.where(above.any(axis=1), tokens, np.nan)
+
+
 def summarise(
     rule: Measure,
-    cells: Mapping[str, JackknifedMeasure] | None,
-    baseline: Mapping[str, JackknifedMeasure] | None,
+    cells: Titled | None,
+    baseline: Titled | None,
     confidence: float,
 ) -> Iterator[tuple[str, dict[str, float | None]]]:
     """Yield the rows of an arm's measure, for each benchmark and for the mean over benchmarks.
@@ -422,8 +492,8 @@ def summarise(
 
     Args:
         rule: The measure.
-        cells: The arm's jackknifed measure by benchmark, or None if it has no value.
-        baseline: The baseline's jackknifed measure, or None if the arm is not compared.
+        cells: The parts of each row of the arm, or None if it has no value.
+        baseline: The parts of each row of the baseline, or None if the arm is not compared.
         confidence: The coverage of intervals, e.g. 0.95.
 
     Yields:
@@ -431,17 +501,17 @@ def summarise(
     """
     if cells is None:
         return
-    for benchmark, names in {**{name: (name,) for name in cells}, MEAN: tuple(cells)}.items():
-        parts = {name: cells[name] for name in names}
+    for benchmark, parts in cells.items():
         value, spread = _measure_interval(rule, parts, confidence)
         if not np.isfinite(value.value):
             continue
         row: dict[str, float | None] = {"value": value.value, "low": value.low, "high": value.high}
-        if baseline is not None and all(
-            name in baseline and baseline[name].cells.shape == cells[name].cells.shape for name in names
+        of_base = {name: part for name, part in (baseline or {}).get(benchmark, {}).items() if name in parts}
+        if parts.keys() == of_base.keys() and all(
+            of_base[name].cells.shape == part.cells.shape for name, part in parts.items()
         ):
-            base, base_spread = _measure_interval(rule, {name: baseline[name] for name in names}, confidence)
-            paired = {name: cells[name].cells - baseline[name].cells for name in names}
+            base, base_spread = _measure_interval(rule, of_base, confidence)
+            paired = {name: part.cells - of_base[name].cells for name, part in parts.items()}
             if _is_share(rule, spread) or _is_share(rule, base_spread):
                 pair_spread = spread_of(paired)
                 change = subtract_intervals(value, base, _correlation(spread, base_spread, pair_spread))
@@ -451,14 +521,24 @@ def summarise(
         yield benchmark, row
 
 
+def _reached_level(rule: Measure) -> float | None:
+    """Return the accuracy that a measure's only statistic reaches, if it is a `reach` of all responses; else None."""
+    match rule.value:
+        case StepStatistic(fn="reach", at=Constant(value=level), where=None):
+            return level
+    return None
+
+
 def _is_share(rule: Measure, spread: Spread | None) -> bool:
-    """Return whether a measure has the interval of a share: it has a finite range, and one mean or no spread.
+    """Return whether a measure has the interval of a share: it has a finite range, and one mean or no spread; or a `reach`.
 
     A formula of several means follows the jackknife, unless all responses agree: the jackknife then shows no error, and
     the error is at least that of a share on which as many independent questions agree.
     """
     means = {node for node in walk(rule) if isinstance(node, StepStatistic)}
     alike = len(means) == 1 or (spread is not None and spread.variance == 0)
+    if _reached_level(rule) is not None:
+        return True
     return bool(means) and alike and rule.low is not None and rule.high is not None and rule.low < rule.high
 
 
@@ -467,6 +547,9 @@ def _measure_interval(
 ) -> tuple[Interval, Spread | None]:
     """Return the mean of a measure over benchmarks with its interval, and the spread of its cells.
 
+    The interval of tokens at an accuracy has all budgets at which the interval of the curve contains the accuracy. There is
+    none if the curve's lower end does not reach it.
+
     Args:
         rule: The measure, whose range bounds the interval.
         cells: The jackknifed measure by benchmark.
@@ -474,6 +557,19 @@ def _measure_interval(
     """
     pseudo = {name: cell.cells for name, cell in cells.items()}
     spread = spread_of(pseudo)
+    curves = {name: cell.curve for name, cell in cells.items() if cell.curve is not None}
+    if curves and (level := _reached_level(rule)) is not None:
+        value = float(np.mean([cell.value for cell in cells.values()]))
+        _, budgets = np.split(next(iter(curves.values()))[0, :1, :-1], 2, axis=1)
+        by_budget = [
+            share_interval({name: curve[..., k] for name, curve in curves.items()}, confidence)
+            for k in range(budgets.shape[1])
+        ]
+        bands = np.array(
+            [[share.high for share in by_budget], [share.low for share in by_budget]], dtype=float
+        )
+        low, high = reach(bands, np.repeat(budgets, 2, axis=0), np.full(2, level)).tolist()
+        return (Interval(value, low, high) if math.isfinite(high) else Interval(value)), spread
     largest = max(float(np.abs(cell.cells).max()) for cell in cells.values())
     if spread is not None and spread.variance <= (1e-9 * largest) ** 2:  # equal but for rounding
         spread = Spread(0.0, spread.question_df)

@@ -21,7 +21,7 @@ from reodsl.ir.reward import Measure
 from reodsl.ir.reward_text import expression_text
 from reodsl.ir.study import Study
 from reodsl.language import compile_file
-from reodsl.numbers.intervals import interval
+from reodsl.numbers.intervals import interval, share_interval
 from reodsl.numbers.reg import t_quantile
 from runners.evaluate import measures
 from tests.evaluate.conftest import MakeJob
@@ -29,7 +29,7 @@ from tests.evaluate.conftest import MakeJob
 GRID = (0, 4, 8, 16, 32)
 STUDY = """
 from std.miniature import chain_model, chain_suite, easy
-from std.measures import auc_oaa, pass_at, maj_at, per_1k, unfinished, first_right, outcome_efficiency, aes
+from std.measures import auc_oaa, pass_at, maj_at, per_1k, unfinished, first_right, tokens_at, outcome_efficiency, aes
 
 suite small = chain_suite {{
   benchmarks = [easy], samples = 4, reg_to = 32 tokens
@@ -55,7 +55,7 @@ study s {{
 """
 ALL = (
     "auc_oaa(to: 32 tokens)", "pass_at(2)", "maj_at(3)", "per_1k", "unfinished", "first_right", "outcome_efficiency",
-    "aes", "brief(20 tokens)", "silent", "told", "auc_oaa",
+    "aes", "brief(20 tokens)", "silent", "told", "auc_oaa", "tokens_at(0.4)",
 )  # fmt: skip
 
 
@@ -169,6 +169,10 @@ def reference(
             return stated / kept if kept else 0
         case "first_right":
             return averaged(arm, lambda z, g: first(z) * z["correct"]) / right
+        case "tokens_at(0.4)":
+            curve = [averaged(arm, lambda z, g, b=b: z["at"][b]) for b in GRID]
+            fine = np.linspace(0, 32, 320_001)
+            return fine[(np.interp(fine, GRID, curve) >= 0.4 - 1e-12).argmax()]
         case "outcome_efficiency":
             return averaged(arm, lambda z, g: z["correct"] * first(z) / z["tokens"])
         case "aes":
@@ -206,12 +210,13 @@ def test_measures_are_those_of_slow_loops(
     names = {name for _, name, _ in found}
     assert len(names) == len(ALL)
     read = {b: {role: responses(folder, b) for role, folder in folders.items()} for b in ("easy", "hard")}
+    whole = {role: {(b, q): g for b in read for q, g in read[b][role].items()} for role in folders}
 
     def value(name: str, arm: str, benchmark: str, without: tuple[int, str] | None = None) -> float:
         """A measure of two seeds, without one question of one of them; an arm that no seed changes is there twice."""
         of_arms = {
             each: [
-                {q: g for q, g in read[benchmark][role].items() if (seed, q) != without}
+                {q: g for q, g in read.get(benchmark, whole)[role].items() if (seed, q) != without}
                 for seed, role in enumerate((roles * 2)[:2])
             ]
             for each, roles in arms.items()
@@ -221,9 +226,11 @@ def test_measures_are_those_of_slow_loops(
     for name in names:
         for arm in arms:
             values = {b: value(name, arm, b) for b in read}
-            for benchmark, wanted in (*values.items(), ("mean", np.mean(list(values.values())))):
+            # Tokens at an accuracy are of the mean curve, and all else is a mean over benchmarks.
+            mean = value(name, arm, "mean") if "tokens_at" in name else np.mean(list(values.values()))
+            for benchmark, wanted in (*values.items(), ("mean", mean)):
                 row = found[arm, name, benchmark]
-                assert row["value"] == pytest.approx(wanted), (name, arm, benchmark)
+                assert row["value"] == pytest.approx(wanted, rel=1e-4 if "tokens_at" in name else 1e-6), name
                 differs = arm != "base" and name not in ("aes", "brief(20 tokens)")
                 assert (row["change"] is not None) is differs
                 if differs:
@@ -240,6 +247,17 @@ def test_measures_are_those_of_slow_loops(
         assert around.low is not None
         assert around.high is not None
         reach = (around.high - around.low) / 2
+        if name == "tokens_at(0.4)":
+            by_seed = [read["easy"][role].values() for role in arms["quick"]]
+            bands = [
+                share_interval({"easy": np.array([[np.mean([z["at"][b] for z in g]) for g in of] for of in by_seed])}, 0.95)
+                for b in GRID
+            ]  # fmt: skip
+            fine = np.linspace(0, 32, 320_001)
+            for end, band in (("low", [s.high for s in bands]), ("high", [s.low for s in bands])):
+                crossed = (np.interp(fine, GRID, np.array(band)) >= 0.4).argmax()
+                assert row[end] == pytest.approx(fine[crossed], abs=2e-4)
+            continue
         if name in ("per_1k", "first_right", "aes", "brief(20 tokens)", "told"):
             low, high = {"per_1k": (0.0, 1000.0), "aes": EVERY, "told": EVERY}.get(name, (0.0, math.inf))
             wanted = max(row["value"] - reach, low), min(row["value"] + reach, high)
@@ -272,9 +290,9 @@ def test_a_measure_of_forced_answers_has_no_value_where_none_were_forced(
 ) -> None:
     found = measured(
         job,
-        study("first_right", "unfinished"),
+        study("first_right", "unfinished", "tokens_at(100%)"),  # which is never reached
         {
-            "arm:base": evaluation(tmp_path / "a", 1, 5.0),
+            "arm:base": evaluation(tmp_path / "a", 1, 15.0),
             "arm:theirs": evaluation(tmp_path / "b", 2, 5.0, kind="ended"),
         },
     )
@@ -295,11 +313,31 @@ def test_a_formula_of_several_means_has_a_width_where_all_agree(
     body = formula.format("mean(correct(z) for z in arm)", "mean(answered(z) for z in arm)")
     (rule,) = study("own", change=own(body)).measures
     near = 1 + 1e-15 * np.random.default_rng(0).integers(-9, 9, (2, 6))
-    cells = {"easy": measures.JackknifedMeasure(1.0, near, 6)}
+    cells = {"easy": {"easy": measures.JackknifedMeasure(1.0, near, 6)}}
     row = dict(measures.summarise(rule, cells, cells, 0.95))["easy"]
     width = 1 - 1 / (1 + t_quantile(0.975, 5) ** 2 / 6)
     assert [row["low"], row["value"], row["high"]] == pytest.approx([1 - width, 1, 1])
     assert [row["change_low"], row["change"], row["change_high"]] == pytest.approx([-width, 0, width])
+
+
+def test_a_mean_over_benchmarks_varies_by_their_joint_jackknife_as_by_each(
+    study: Callable[..., Study],
+) -> None:
+    (rule,) = study("own", change=own("mean(len(z) for z in arm)")).measures
+    rng, (node,) = np.random.default_rng(0), [rule.value]
+    sums = {
+        name: {node: np.stack([rng.random((2, count)), np.ones((2, count))], axis=2)}
+        for name, count in (("a", 5), ("b", 9))
+    }
+    means = {name: {node: of[node].mean(axis=(0, 1))} for name, of in sums.items()}
+    alone = {name: measures.jackknife(rule, of).cells for name, of in sums.items()}
+    joint = {
+        name: measures.jackknife(rule, sums[name], [means[other]]) for name, other in (("a", "b"), ("b", "a"))
+    }
+    wanted = interval(alone, 0.95)
+    assert [part.value for part in joint.values()] == pytest.approx([wanted.value] * 2)
+    found = interval({name: part.cells for name, part in joint.items()}, 0.95)
+    assert (found.low, found.high) == pytest.approx((wanted.low, wanted.high))
 
 
 @pytest.mark.parametrize("seed", range(20))
@@ -346,12 +384,15 @@ def test_a_column_keeps_its_call_and_its_arguments(study: Callable[..., Study]) 
         ("own", own("12"), "measures no responses"),
         ("own", own("mean(correct(z) for z in arm) + step"), "no `step` in this measure"),
         ("own", own("track a = 1"), "E0313"),
+        ("own", own("reach(len(z) for z in arm, at: 90%)"), "`reach` follows the share of right responses"),
+        ("own", own("reach(correct(z) for z in arm)"), "E0310 `reach` needs one share"),
         ("own", own("mean(correct(answer(z[:5 tokens])) for z in arm)"), "such as 4 tokens"),
         ("own", own("mean(majority(z, 8) for z in arm)"), "samples 4"),
         ("pass_at(8)", ("\0", ""), "`pass_at` needs 8 responses to a question, and `small` samples 4"),
         ("aes", (", relative_to: base", ""), "the study names no baseline"),
         ("per_1k", ("rows = arms", "rows = arms, subset = balanced"), "all questions"),
         ("length(2)", ("measure brief(", "measure length("), "the name of a built-in column"),
+        ("tokens_at(50%)", ("grid = [0 tokens, 4 tokens, 8 tokens, 16 tokens, 32 tokens]", "grid = [0 tokens]"), "E0"),
         ("first_right", ("grid = [0 tokens, 4 tokens, 8 tokens, 16 tokens, 32 tokens]", "grid = [0 tokens]"), "E0"),
     ],
 )  # fmt: skip

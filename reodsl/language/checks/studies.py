@@ -362,7 +362,8 @@ def _check_measured(name: str, nodes: Sequence[Node], suite: Record, span: Span)
         span: The span that names the measure in a table or chart.
     """
     cuts = [node.cut for node in nodes if isinstance(node, ForcedAnswer)]
-    if cuts and _is_gridless(suite):
+    over_grid = any(isinstance(node, StepStatistic) and node.fn == "reach" for node in nodes)
+    if (cuts or over_grid) and _is_gridless(suite):
         return _report_gridless("E0609", f"`{name}` is over budgets", suite, span, "forced answers")
     grid, samples = sort_grid(suite), suite.data("samples")
     missing = [cut.value for cut in cuts if isinstance(cut, Constant) and cut.value not in grid]

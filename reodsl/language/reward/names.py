@@ -526,8 +526,8 @@ FUNCTIONS = (
     *dict.fromkeys((*STATISTICS, *NUMERIC)),
 )
 
-MEASURES = ("arm", "base", "grid")
-"""Words that only a measure knows: the responses of an arm or of the baseline, and the budgets of the suite."""
+MEASURES = ("arm", "base", "grid", "reach")
+"""Words that only a measure knows: responses of an arm or of the baseline, the suite's budgets, and a statistic."""
 
 BATCH = "batch"
 """All responses of the step, which a reward's statistic may run over."""

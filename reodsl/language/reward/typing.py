@@ -366,7 +366,7 @@ def _type_call(body: FormulaScope, expr: tree.Call) -> TypedExpr:
         return _type_tokens(body, expr, first, name)
     if (
         isinstance(first, tree.Comprehension)
-        and name in (*STATISTICS, "quantile")
+        and name in (*STATISTICS, "reach" if body.is_measure else "quantile")
         and body.track_response is None
         and (
             body.track is not None
@@ -1116,8 +1116,13 @@ def _type_history(body: FormulaScope, expr: tree.Call, over: tree.Comprehension,
     other_args = [arg for arg in expr.args[1:] if arg not in shares]
     share = attempt(partial(_type_share, body, expr, name, shares))
     value, where, empties = _type_inside(body, inner, name, over, other_args)
-    if name == "quantile" and share is None:
+    if name in _SHARES and share is None:
         raise NoValue
+    if name == "reach":
+        if value.data != Correct(of="z"):
+            hint = f"write `{_SHARES[name]}`"
+            fail(body, "E0301", "`reach` follows the share of right responses", over.expr, hint)
+        value = replace(value, unit=TOKENS, high=INF)
     reason = NO_EARLIER if window else NONE_LEFT if over.condition is not None else ""
     empty, low, high = _bound_statistic(body, expr, over, name, value, empties, reason)
     if body.is_measure and any(
@@ -1158,7 +1163,7 @@ def _read_arm(
     """
     if not body.is_measure:
         return None
-    if name != "mean":
+    if name not in ("mean", "reach"):
         hint = f"take a mean; inside it `{name}(… for w in group)` runs over the responses to the question of `z`"
         fail(body, "E0301", f"a measure is made of means over responses, and this is a `{name}`", over, hint)
     match over:
@@ -1199,8 +1204,15 @@ def _read_window(body: FormulaScope, over: tree.Expr) -> int:
     )
 
 
+_SHARES = {
+    "quantile": f"quantile(len(z) for z in {OVER_STEPS}, at: 50%, empty: 1K tokens)",
+    "reach": "reach(correct(z) for z in arm, at: 90%)",
+}
+"""An example of each statistic with the argument `at`."""
+
+
 def _type_share(body: FormulaScope, expr: tree.Call, name: str, shares: list[tree.Arg]) -> TypedExpr | None:
-    """Type the argument `at` of a quantile, such as `at: 90%`.
+    """Type the argument `at` of a quantile, or of the accuracy that is reached, such as `at: 90%`.
 
     Args:
         body: The formula.
@@ -1209,21 +1221,21 @@ def _type_share(body: FormulaScope, expr: tree.Call, name: str, shares: list[tre
         shares: The arguments of the call that are named `at`.
 
     Returns:
-        The share, or None for another statistic than `quantile`.
+        The share, or None for a statistic without one.
 
     Raises:
         NoValue: The share is missing, wrong, or of another statistic, which was reported.
     """
-    if name != "quantile":
+    if name not in _SHARES:
         for arg in shares:
             fail(body, "E0310", f"`{name}` takes no share", arg, "take `at` out, or write `quantile(…)`")
         return None
-    example = f"quantile(len(z) for z in {OVER_STEPS}, at: 50%, empty: 1K tokens)"
+    hint = f"write `{_SHARES[name]}`"
     if len(shares) != 1 or isinstance(shares[0].value, (tree.Binding, tree.Comprehension)):
-        fail(body, "E0310", "`quantile` needs one share, `at`", expr, f"write `{example}`")
+        fail(body, "E0310", f"`{name}` needs one share, `at`", expr, hint)
     value = type_expression(body, shares[0].value)
     if value.unit != PLAIN or value.high <= 0 or value.low > 1:
-        fail(body, "E0301", "a quantile is at a share above 0 and up to 1", shares[0], f"write `{example}`")
+        fail(body, "E0301", f"`{name}` is at a share above 0 and up to 1", shares[0], hint)
     return value
 
 
