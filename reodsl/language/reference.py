@@ -7,8 +7,11 @@ Both are made from the table of kinds, the functions and the library.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass
+from pathlib import Path
+from string import Template
 
 from reodsl.ir.expression import FUNCTIONS, MEMORY, READINGS, TOKENS
 from reodsl.ir.kinds import DECLARED, KINDS
@@ -41,161 +44,23 @@ def list_readings(body: str, response: str) -> list[tuple[str, str]]:
     return [(f"`{word.call or f'{name}({response})'}`", word.means) for name, word in calls.items()]
 
 
-REWARD_WORDS = (
-    ("`y`", "the response; `x.FIELD` is a number of its question, or of how it was sampled"),
-    ("`len(y)`", "its length in tokens, at least 1"),
-    *list_readings("a reward", "y"),
-    ("`correct(y)`", "1 where it is right, else 0"),
-    (
-        "`correct(answer(y[:L]))`",
-        "1 where the answer forced after L tokens is right; a response of fewer tokens is graded as it is",
-    ),
-    (
-        '`python("style.py:score", y)`',
-        "the number that your own function returns for it; it may also have `batch`, `seconds` and `memory`"
-        " (`reodsl explain own_code`)",
-    ),
-    ("`correct(y[:L])`", "1 where its first L tokens contain the right answer, with nothing forced"),
-    (
-        "`mean(prob(t) for t in y)`",
-        "a statistic over its tokens; `for t in y[:L]`: over its first L tokens",
-    ),
-    *((f"`{name}(t)`", means) for name, (means, _) in TOKENS.items()),
-    (
-        "`mean(logprob(t, under: teacher) for t in y)`",
-        "log-probabilities under the stage's `teacher`; without a teacher, under the reference model",
-    ),
-    (
-        "`mean(prob(t) for t in truth(y))`",
-        "over the tokens of the reference answer, written where the response has its own;"
-        " `truth(y[:L])`: forced after L tokens",
-    ),
-    (
-        "`mean(logprob(t, under: teacher) for t in answer(y), empty: 0)`",
-        "over the tokens of the response's own answer; there are none if it has several boxes",
-    ),
-    ("`trapezoid(L)`, `uniform(L)`, `half_first(L)`", "the weight of a split"),
-    (
-        "`before(L)`",
-        "the split before L, 0 tokens for the first; `before(len(y))`: the last split before the end",
-    ),
-    (
-        "`mean(len(z) for z in group if correct(z), empty: …)`",
-        "a statistic over the responses to the question; `for z in ref`: over the reference model's responses to it",
-    ),
-    (
-        "`std(correct(z) - mean(correct(w) for w in group) for z in batch)`",
-        "a statistic over all responses of the step; in it, `group` is the responses to the question of `z`",
-    ),
-    (
-        "`min(len(z) for z in history(x) if correct(z), empty: 4K tokens)`",
-        "a statistic over the responses to the question in earlier steps of the stage,"
-        f" the last {MEMORY:,} at most; there are none at first",
-    ),
-    ("`sum(correct(answer(y[:M])) for M in splits if M <= L)`", "over the splits of the response"),
-    (
-        "`mean` `std` `min` `max` `sum` `count` `median`",
-        "statistics; with an `if`, `empty:` gives the value for no elements",
-    ),
-    (
-        " ".join(f"`{function.written or name}`" for name, function in FUNCTIONS.items()),
-        "functions of numbers; `pi`",
-    ),
-    ("`A if C else B`, `and`, `or`, `not`, `==` `!=` `<` `<=` `>` `>=`", "conditions"),
-    (
-        "`track usual = mean(len(z) for z in steps(20 steps), empty: 1K tokens)`",
-        "a number that moves with training, computed before each step over the responses of the last 20 steps;"
-        " `for z in monitor`: over the responses to the monitor set",
-    ),
-    (
-        "`track limit = quantile(len(z) for z in monitor if mean(correct(w) for w in group) > 0.5, at: 20%,"
-        " empty: 1K tokens)`",
-        "the 20% quantile: the least length that 20% do not exceed; `group` is the responses to the question of `z`",
-    ),
-    ("`track warm = min(1, step / 100 steps)`", "`step` is the number of finished steps of the stage"),
-    (
-        "`track price = max(price + mean(len(z) for z in steps(1 step), empty: 1K tokens) / 1K tokens - 1, 0, start: 0)`",
-        "a track that reads its own value at the step before; `start` is its value at the first step",
-    ),
-    (
-        "`metric spread = std(len(z) for z in group)`",
-        "a line of its own: each step logs its mean over responses as `metric_spread`. A track below it that has a `start`"
-        " may read the mean of the step before by its name; nothing else may",
-    ),
-    (
-        "`z(A) + 0.5 * z(B, on: prefix)`",
-        "a sum of parts, as the whole of a reward: each part is normalised over the group, then multiplied by a number, a"
-        " track or a value of the group; `on: prefix`, `on: thinking` or `on: solution` gives a part to those tokens alone",
-    ),
+def _write_rows(pairs: Iterable[tuple[str, str]]) -> str:
+    """Return pairs (code, meaning) as rows of a Markdown table."""
+    return "\n".join(f"| {code} | {means} |" for code, means in pairs)
+
+
+REWARDS = Template(Path(__file__).with_name("formulas.md").read_text("utf-8")).substitute(
+    reward_readings=_write_rows(list_readings("a reward", "y")),
+    measure_readings=_write_rows(list_readings("a measure", "z")),
+    tokens=_write_rows((f"`{name}(t)`", means) for name, (means, _) in TOKENS.items()),
+    functions=" ".join(f"`{function.written or name}`" for name, function in FUNCTIONS.items()),
+    memory=f"{MEMORY:,}",
 )
-"""The parts of a reward's expressions, with their meanings."""
-MEASURE_WORDS = (
-    (
-        "`mean(len(z) for z in arm if correct(z), empty: 0 tokens)`",
-        "a mean over an arm's responses, in which every question has the same weight",
-    ),
-    ("`mean(len(z) for z in base)`", "a mean over the responses of the arm that the score is `relative_to`"),
-    (
-        "`count(w for w in group if correct(w))`",
-        "in such a mean: a statistic over the responses to the question of `z`",
-    ),
-    (
-        "`min(L for L in grid if correct(answer(z[:L])), empty: len(z))`",
-        "in such a mean: a statistic over the suite's budgets",
-    ),
-    (
-        "`reach(correct(z) for z in arm, at: 90%)`",
-        "the tokens at which the accuracy of answers that are forced there first reaches 90%, linear between budgets; beside"
-        " means, and without a value for an arm that never reaches it",
-    ),
-    *list_readings("a measure", "z"),
+"""The sections on rewards, measures and selections, with their words in tables."""
+REWARD_WORDS, MEASURE_WORDS = (
+    tuple(re.findall(r"(?m)^\| (`.*?) \| (.*) \|$", section)) for section in REWARDS.split("\n## ")[:2]
 )
-"""The parts of a measure's expressions, with their meanings."""
-REWARDS = f"""
-## Rewards
-
-A reward holds `let NAME = EXPRESSION` lines, functions as `let NAME(A, B) = EXPRESSION`,
-`track NAME = EXPRESSION` lines, and `metric NAME = EXPRESSION` lines.
-It ends in one expression, a number for the whole response, or in
-`dense L in SPLITS: EXPRESSION`, a number at each split. Statistics run over splits in every one of these lines but a track.
-`splits` are those of the `dense` line. A reward without such a line names its splits in a statistic, as in
-`mean(correct(answer(y[:M])) for M in [1K tokens, 4K tokens])`. A reward has one set of splits, those of `y`.
-
-| in an expression | means |
-| --- | --- |
-{"".join(f"| {code} | {means} |" + chr(10) for code, means in REWARD_WORDS)}
-Units are checked: `+`, `-`, comparisons, `min` and `max` take equal units, `/` cancels them, and a reward has no unit.
-The checker follows the range of every expression. It refuses a divisor that may be 0. A parameter declares its range,
-as in `reward mine(longest: tokens in 1 token..1M tokens, weight: number = 0.5)`.
-
-A statistic may contain another statistic over another variable: `mean(correct(z) for z in group if count(w for w in group if
-len(w) < len(z)) < 4)` is over the four shortest. With `advantage {{ normalise = none }}` a reward is the advantage itself,
-which may be normalised, filtered or weighed by hand.
-
-## Measures
-
-A measure is a number of an evaluated arm, for columns and charts: `columns = [accuracy, pass_at(4)]` (`std.measures`).
-It takes parameters and holds `let`s as a reward does, and ends in one expression of means over responses. It has an
-interval over seeds and questions, paired by question: that of a jackknife, which is exact for a mean.
-
-| in a measure | means |
-| --- | --- |
-{"".join(f"| {code} | {means} |" + chr(10) for code, means in MEASURE_WORDS)}
-## Selections
-
-A selection takes parameters and holds `let`s as a reward does, over `group`, a question's responses in a pool. It picks
-responses, or, for rewards, it keeps questions:
-
-| in a selection | means |
-| --- | --- |
-| `trace = argmin(len(z) for z in group if correct(z))` | a trace for SFT; `argmax` likewise, the first of equals |
-| `trace = each(z for z in group if correct(z))` | a trace of every such response, as in rejection sampling |
-| `preferred = …`, `rejected = …` | a pair for SimPO and DPO; `rejected` may read `len(preferred)` |
-| `where = …` | a condition on the picked responses |
-| `pick NAME {{ … }}` | one of several picks for a question, with its own settings |
-| `margin = …`, `drop = 15%` | the worth of a pick; the 15% of all picks with the least worth are left out |
-| `where = mean(correct(z) for z in group) < 1`, alone | a condition on the questions that `ppo` trains on |
-"""
+"""The parts of a reward's and of a measure's expressions, with their meanings."""
 
 
 def reference() -> str:
@@ -206,7 +71,7 @@ def reference() -> str:
     for name in DECLARED:
         if name in KINDS:
             parts.append(_kind(KINDS[name]))
-    parts.append(REWARDS)
+    parts.append(f"\n{REWARDS}")
     parts.append("\n## Kinds inside others\n")
     parts.extend(
         _kind(kind) for kind in KINDS.values() if kind.form == "declared" and kind.name not in DECLARED

@@ -310,7 +310,8 @@ def _explain_table(material: Material) -> list[str]:
         else "",
         notes.approximate(study),
         "Arrows in the column heads show the better direction.",
-        f"{formats.NONE} in {listed([m.name for m in study.measures], 5)}: no value, as for an accuracy that an arm never reaches."
+        f"{formats.NONE} in {listed([measure.name for measure in study.measures], 5)}: no value, as for an accuracy that "
+        "an arm never reaches."
         if study.measures
         else "",
         f"Signed numbers are differences from {base}, paired by seed and question. "
