@@ -150,6 +150,16 @@ def test_the_splits_of_an_outcome_are_checked_as_those_of_a_line(
     assert "W0402" not in [each.code for each in compiled(HEAD + below).diagnostics]
 
 
+@pytest.mark.parametrize(("value", "told"), [("correct(y[:L])", True), ("correct(y) * (L > 1 token)", False)])
+def test_only_splits_at_which_answers_are_graded_need_a_grid(
+    compiled: Callable[..., CompileResult], value: str, told: bool
+) -> None:
+    text = f"reward own {{\ndense L in [1 token, 32K tokens]: {value}\n}}\n" + MINE.replace(
+        "reward = outcome", "reward = own"
+    )
+    assert ("W0403" in [each.code for each in compiled(HEAD + text).diagnostics]) is told
+
+
 def test_a_reward_that_is_tried_has_the_splits(tmp_path: Path) -> None:
     path = tmp_path / "own.reo"
     path.write_text(f"reward r {{\nmean(correct(answer(y[:M])) for M in reached({AT}))\n}}")

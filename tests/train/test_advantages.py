@@ -12,6 +12,7 @@ from reodsl.ir.expression import Constant
 from reodsl.ir.reward import Part, ResponseGroup, RewardedResponse
 from reodsl.ir.training import Advantage
 from reodsl.language.chosen_reward import choose_reward
+from runners.rewards.interpret import interpret
 from runners.rewards.vectorise import vectorise
 from runners.train.advantages import (
     advantages_of,
@@ -269,6 +270,68 @@ def test_a_weight_may_be_a_track_and_a_value_of_the_group(tmp_path_factory, grou
         tried = try_reward(reward, Advantage(std=std), group, [()] * len(group.rollouts))
         np.testing.assert_allclose([each.advantages[2] for each in tried], row, atol=1e-9)
         assert {each.weights for each in tried} == {(1.0, tried[0].weights[1])}
+
+
+THINKLESS = """reward thinkless(at: budgets, alpha: number = 1e-3) {
+  let worth(z) = (1 if thinking(z) <= 1 token else 0.5) if correct(z) else -1
+  let n        = mean(len(z) for z in batch) / 1 token
+  dense L in at: (worth(y) - mean(worth(z) for z in group)) * (alpha * n if L <= 1 token else n / max(n - 1, 1))
+}
+"""
+ARM = """reward arm(total: steps in 1 step..1M steps) {
+  track done  = min(1, step / total)
+  let long(z) = 4 if matches(z, "^<LONG_COT>") else 0
+  let form(z) = 1 if matches(z, "^<ANSWER>") else 2 if matches(z, "^<COT>") else 3 if matches(z, "^<CODE>") else long(z)
+  let same    = count(z for z in group if form(z) == form(y))
+  correct(y) * (1 + (count(z for z in group) / max(same, 1) - 1) / 2 * (1 + cos(pi * done))) if form(y) > 0 else 0
+}
+"""
+
+
+def test_a_first_token_has_a_loss_of_its_own(tmp_path):
+    """Gradients are those of Thinkless: alpha times a mean over first tokens, and a mean over all others."""
+    (tmp_path / "own.reo").write_text(THINKLESS)
+    rule = choose_reward(
+        f"{tmp_path}/own.reo", "thinkless(at: explicit([1 token], to: 9 tokens), alpha: 0.01)"
+    ).reward
+    lengths, thought, right = [[3, 9], [1, 5]], [[1, 4], [1, 5]], [[True, False], [False, True]]
+    groups = [
+        ResponseGroup(
+            str(q),
+            tuple(
+                RewardedResponse(n, c, features={"thinking": float(k)}) for n, k, c in zip(*own, strict=True)
+            ),
+        )
+        for q, own in enumerate(zip(lengths, thought, right, strict=True))
+    ]
+    made = arrays(groups, [[(1, 9)] * 2] * 2).inputs
+    values = vectorise(rule, made, None, None)
+    own, tokens = advantages_of(
+        values, made.split_tokens, made.present, made.length, Advantage(credit="own", normalise="none")
+    )
+    count, first, others = 18, 4, 14
+    for q, worth in enumerate(([1, -1], [-1, 0.5])):
+        for k, n in enumerate(lengths[q]):
+            gain = worth[k] - sum(worth) / 2
+            assert own[q, k, 0] / count == pytest.approx(0.01 * gain / first)
+            assert tokens[q, k].tolist() == [1, n - 1]
+            if n > 1:
+                assert own[q, k, 1] / count == pytest.approx(gain / others)
+
+
+@pytest.mark.parametrize("done", [0, 0.25, 1])
+def test_a_right_answer_in_a_rare_form_earns_more(tmp_path, done):
+    (tmp_path / "own.reo").write_text(ARM)
+    rule = choose_reward(f"{tmp_path}/own.reo", "arm(total: 8 steps)").reward
+    marks = ("^<ANSWER>", "^<COT>", "^<CODE>", "^<LONG_COT>")
+    forms = ["^<COT>", "^<COT>", "^<LONG_COT>", None, "^<COT>"]
+    numbers = [{f'matches(y, "{mark}")': float(mark == form) for mark in marks} for form in forms]
+    right = (True, False, True, True, True)
+    rollouts = tuple(RewardedResponse(5, c, features=each) for c, each in zip(right, numbers, strict=True))
+    group = ResponseGroup("q", rollouts, tracks={"done": done})
+    for k, form in enumerate(forms):
+        decay = 0.5 * (5 / forms.count(form) - 1) * (1 + math.cos(math.pi * done))
+        assert interpret(rule, group, k) == pytest.approx([(1 + decay) * right[k] if form else 0])
 
 
 def test_a_warm_up_trains_otherwise_at_its_end(tmp_path):

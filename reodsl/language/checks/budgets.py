@@ -274,6 +274,8 @@ def check_grid_resolves(case: CheckedExperiment) -> Iterator[Diagnostic]:
         reg_to, longest = case.evaluation["reg_to"], stage["rollout.max_tokens"]
         if not isinstance(split, WrittenBudgets) or split.schedule.l_max > longest.number:
             continue
+        if stage.reward is not None and not stage.reward.uses & {"forced", "bare"}:
+            continue  # It grades no answer there.
         missed = find_unresolved(split.schedule.splits, grid, reg_to.number)
         if missed:
             budgets = listed([str(budget) for budget in split.schedule.budgets], MOST_SHOWN)
