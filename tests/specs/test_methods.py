@@ -271,6 +271,7 @@ def test_pass_at_k_is_the_mean_over_all_draws_with_a_response(right: int, k: int
             lambda p, r, n: min(max(p + 0.1 * (n / 20 - 1), 0), 0.1),
         ),
         ("a_dlp(reference: 0.6, rate: 0.01)", 1e-3, lambda p, r, n: max(p + 0.01 * (r - 0.6), 0)),
+        ("deep_compress(keep: 0.9)", 1, lambda p, r, n: 0.9 * p + 0.1 * r),
     ],
 )
 def test_a_track_follows_the_steps(call: str, value: float, moved: Any, tmp_path: Path) -> None:
@@ -294,6 +295,10 @@ def share_of(group: Group) -> float:
 
 def mean(values: Sequence[float]) -> float:
     return sum(values) / len(values) if values else 0.0
+
+
+def deviation(values: Sequence[float]) -> float:
+    return math.sqrt(mean([(value - mean(values)) ** 2 for value in values]))
 
 
 def entropies(one: RewardedResponse) -> list[float]:
@@ -349,6 +354,42 @@ def slow_real(index: int, group: Group, step: Sequence[Group]) -> float:
     return -len(group) * float(scores.grad[index])
 
 
+def slow_pear(index: int, group: Group, step: Sequence[Group]) -> float:
+    """Huang et al. 2025: min(1, s - max(0, H_think - alpha H_answer)), k the place of the mark, or of the last token."""
+    one = group[index]
+    found, k = entropies(one), int(one.features["thinking"])
+    return min(1, 1 - max(0, mean(found[: k - 1]) - mean(found[k:]))) if one.correct else 0.0
+
+
+def slow_cpas(index: int, group: Group, step: Sequence[Group]) -> list[float]:
+    """Xu et al. 2026: (z + delta) w, w = |o|^-beta over the sum, here over the mean; ten times the first token."""
+    one, spread = group[index], deviation([each.correct for each in group])
+    advantage = (one.correct - share_of(group)) / spread if spread else 0.0
+    if one.correct and one.features["thinking"] <= 1:
+        advantage += 0.05
+    weight = one.length**-0.4 / mean([each.length**-0.4 for each in group])
+    return [10 * weight * advantage, weight * advantage]
+
+
+def slow_smart_thinker(index: int, group: Group, step: Sequence[Group]) -> float:
+    """Hu et al. 2026: lengths past the most likely one of two normal distributions, times p_err / (max - mean)."""
+    lengths, right = [each.length for each in group], [each.length for each in group if each.correct]
+    all_of, own = deviation(lengths) ** 2, deviation(right) ** 2
+    best = (all_of * mean(right) - own * mean(lengths)) / (all_of - own) if own < all_of else min(lengths)
+    best = max(min(lengths), min(max(lengths), best))
+    past = [max(each.length - best, 0) if each.correct else 0 for each in group]
+    room = max(past) - mean(past)
+    return group[index].correct - (past[index] * (1 - share_of(group)) / room if room else 0)
+
+
+def slow_deep_compress(index: int, group: Group, step: Sequence[Group]) -> float:
+    """Liang et al. 2025: R_o = 1 or -1, and alpha / (1 + e^(beta z)) for right ones, beta = P_g - P_b."""
+    lengths = [each.length for each in group]
+    beta = share_of(group) - (0.99 * 0.3 + 0.01 * mean([share_of(each) for each in step]))
+    z = (group[index].length - mean(lengths)) / (deviation(lengths) + 1e-12)
+    return 1 + 0.2 / (1 + math.exp(beta * z)) if group[index].correct else -1.0
+
+
 @pytest.mark.parametrize(
     ("call", "slow"),
     [
@@ -364,6 +405,10 @@ def slow_real(index: int, group: Group, step: Sequence[Group]) -> float:
         ("max_rl()", slow_max_rl),
         ("dgpo()", slow_dgpo),
         ("real()", slow_real),
+        ("pear()", slow_pear),
+        ("cpas(at: [1, 128 tokens], delta: 0.05)", slow_cpas),
+        ("smart_thinker()", slow_smart_thinker),
+        ("deep_compress()", slow_deep_compress),
     ],
 )
 def test_a_reward_is_a_slow_loop_of_its_paper_s_equations(call: str, slow: Any, tmp_path: Path) -> None:

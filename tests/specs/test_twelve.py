@@ -1,4 +1,4 @@
-"""Sixteen published methods as data: rewards, advantages and losses against the papers' formulas, written out slowly."""
+"""Twenty published methods as data: rewards, advantages and losses against the papers' formulas, written out slowly."""
 
 from __future__ import annotations
 
@@ -45,7 +45,11 @@ METHODS: dict[str, tuple[str, tuple[str, ...], tuple[str, ...]]] = {
     "DPO": ("dpo_shortest", ("dpo_shortest",), ("selections.shortest_against_longest",)),
     "GFPO": ("gfpo", ("gfpo",), ("methods.gfpo",)),
     "LUSPO": ("luspo", ("luspo",), ()),
-    **{name: (name, (name,), (f"methods.{name}",)) for name in ("max_rl", "dgpo", "real")},
+    "CPAS": ("cpas", ("cpas",), ("methods.cpas",)),
+    **{
+        name: (name, (name,), (f"methods.{name}",))
+        for name in ("pear", "smart_thinker", "deep_compress", "max_rl", "dgpo", "real")
+    },
 }
 """Of each method its spec in miniature, the arms that are trained by it, and what it has in the library."""
 

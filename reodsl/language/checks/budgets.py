@@ -263,14 +263,14 @@ def check_grid(case: CheckedExperiment) -> Iterator[Diagnostic]:
 
 @case_check
 def check_grid_resolves(case: CheckedExperiment) -> Iterator[Diagnostic]:
-    """Report W0403 for budgets of a reward that the suite's grid is too coarse to resolve.
+    """Report W0403 for budgets at which a reward cuts responses and which the suite's grid is too coarse to resolve.
 
     `find_unresolved` defines which budgets these are. Only budgets that the spec lists are checked, since other
     budgets are found during the run.
     """
     grid = sort_grid(case.suite)
     for stage in case.stages if grid else ():
-        split = stage.reward.split if stage.reward is not None else None
+        split = stage.reward.split if stage.reward is not None and stage.formula.cuts else None
         reg_to, longest = case.evaluation["reg_to"], stage["rollout.max_tokens"]
         if not isinstance(split, WrittenBudgets) or split.schedule.l_max > longest.number:
             continue
