@@ -243,6 +243,8 @@ _SCHEDULES: dict[str, Callable[[Arguments], Schedule]] = {
     ),
 }
 _UNKNOWN_YET = {"question_min": "question_budgets", "random_exits": "exits_split"}
+SCHEDULES = (*_SCHEDULES, *_UNKNOWN_YET, "greedy", "reached")
+"""The functions that make budgets."""
 """The kinds of the values of functions whose splits are only found while a study runs."""
 
 

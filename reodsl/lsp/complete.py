@@ -12,7 +12,7 @@ from reodsl.ir.expression import READINGS
 from reodsl.ir.kinds import DECLARED, FORMULAS, KINDS
 from reodsl.ir.setting import Condition, Flag
 from reodsl.language.fitting import list_kinds
-from reodsl.language.functions import SIGNATURES
+from reodsl.language.functions import SCHEDULES, SIGNATURES
 from reodsl.language.hints import list_declarations
 from reodsl.language.modules import LIBRARY, STD, Modules, list_library
 from reodsl.language.reference import MEASURE_WORDS, REWARD_WORDS
@@ -59,6 +59,11 @@ class Completion:
     """The text that an editor with snippets writes instead of the label."""
     import_edit: Edit | None = None
     """The import of its name, if the file lacks it."""
+
+    @property
+    def rank(self) -> int:
+        """Return the place in the list: 0 for what fits best, 1 for names of the library that fit, 2 for all else."""
+        return 0 if self.best else 1 if self.import_edit is not None else 2
 
 
 def completions(analysis: Analysis, line: int, column: int) -> tuple[Completion, ...]:
@@ -289,6 +294,9 @@ def _values(analysis: Analysis, site: CursorSite, span: Span) -> Iterator[Comple
     if field is None and not site.frame.bracket and site.tokens_before:
         declared = KINDS.get(site.tokens_before[0].text)
         kinds = declared.parents if declared is not None else ()
+    parameter = analysis.parameters.get(site.frame.kind, {}).get(site.frame.argument or "")
+    if parameter is not None and isinstance(parameter.type, tree.TypeName):
+        kinds = (parameter.type.name,)
     if field is not None:
         flags = ("true", "false") if isinstance(field.type, Flag) else ()
         for word in (*words_of(field.type), *flags):
@@ -305,7 +313,8 @@ def _values(analysis: Analysis, site: CursorSite, span: Span) -> Iterator[Comple
             yield Completion(name, "name", span, f"{kind} of {module}", import_edit=edit)
     functions = [*SIGNATURES.values(), *(function for function in KINDS.values() if function.form == "call")]
     for function in functions:
-        yield Completion(function.name, "function", span, "", function.doc, function.name in kinds)
+        fits = function.name in (*kinds, *(SCHEDULES if "budgets" in kinds else ()))
+        yield Completion(function.name, "function", span, "", function.doc, fits)
 
 
 def _formula(analysis: Analysis, site: CursorSite, span: Span) -> Iterator[Completion]:

@@ -331,7 +331,7 @@ def _item(server: LanguageServer, analysis: Analysis, offer: Completion) -> type
         kind=ITEMS[offer.sort],
         detail=offer.detail or None,
         documentation=types.MarkupContent(types.MarkupKind.Markdown, offer.doc) if offer.doc else None,
-        sort_text=f"{0 if offer.best else 1}{offer.label}",
+        sort_text=f"{offer.rank}{offer.label}",
         text_edit=types.TextEdit(_range(server, analysis.text, offer.span), snippet or offer.label),
     )
 

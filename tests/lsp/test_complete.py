@@ -60,23 +60,32 @@ def test_settings_of_a_nested_block_and_of_a_stage() -> None:
     assert labels(offered(TEXT.replace("table main   {", "table main { | ,"))) >= {"subset"}
 
 
-def test_words_of_a_setting_come_first() -> None:
-    found = offered(TEXT.replace("decay = linear", "decay = |"))
-    assert {each.label for each in found if each.best} == {"constant", "linear"}
-
-
-def test_names_that_fit_come_first() -> None:
-    found = offered(TEXT.replace("eval        = chain_suite", "eval        = |"))
-    assert {each.label for each in found if each.best} == {"chain_suite"}
-    assert {"chain_train", "seeds", "five", "vanilla"} <= labels(found)
-    assert "small" not in labels(found)  # it would need itself
-
-
-def test_what_a_declaration_can_be_made_from_comes_first() -> None:
-    found = offered(TEXT.replace("experiment vanilla    = small", "experiment vanilla    = |"))
-    first = {each.label for each in found if each.best}
-    assert {"small", "ppo", "reo_exp"} <= first
-    assert "outcome" not in first
+@pytest.mark.parametrize(
+    ("written", "value", "first", "library", "last"),
+    [
+        ("decay = ", "linear", {"constant", "linear"}, set(), {"five"}),
+        ("eval        = ", "chain_suite", {"chain_suite"}, {"math_reg"}, {"chain_train", "seeds", "vanilla"}),
+        # What a declaration can be made from.
+        ("experiment vanilla    = ", "small", {"small", "ppo", "reo_exp"}, set(), {"outcome"}),
+        ("reward = ", "outcome", {"outcome", "reo"}, {"laser"}, {"five", "small", "exp", "hub"}),
+        ("reo(at: ", "five", {"five", "exp", "greedy", "reached"}, set(), {"seeds", "outcome", "hub"}),
+        (
+            "data        = ",
+            "chain_train",
+            {"chain_train"},
+            {"deepscaler"},
+            {"five", "chain_suite", "outcome"},
+        ),
+    ],
+)
+def test_values_of_the_kind_come_first(
+    written: str, value: str, first: set[str], library: set[str], last: set[str]
+) -> None:
+    """Those of the file come first, then those that an import brings, then all else."""
+    ranks = {each.label: each.rank for each in offered(TEXT.replace(written + value, written + "|", 1))}
+    for rank, wanted in enumerate((first, library, last)):
+        assert {label: ranks.get(label) for label in wanted} == dict.fromkeys(wanted, rank)
+    assert "eval" not in written or "small" not in ranks  # it would need itself
 
 
 def test_names_inside_of_a_declaration() -> None:
