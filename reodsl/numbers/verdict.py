@@ -110,7 +110,7 @@ class StudyVerdict:
 
     @property
     def trained_once(self) -> bool:
-        """Return whether the verdict rests on a single seed, so that a new training may differ."""
+        """Return whether the verdict rests on a single seed, so that another seed may differ."""
         return self.seeds == 1
 
     @property

@@ -50,7 +50,11 @@ _HERE = Path(__file__).parent
 
 
 def page(
-    material: Material, gallery: figures.Gallery, installed: Mapping[str, str], live: str | None = None
+    material: Material,
+    gallery: figures.Gallery,
+    installed: Mapping[str, str],
+    live: str | None = None,
+    settling: Sequence[str] | None = None,
 ) -> str:
     """Return the report as one HTML document; sections without content are left out.
 
@@ -61,6 +65,7 @@ def page(
         gallery: collection that the charts are added to, from which they can also be written as files.
         installed: versions of the installed packages, by name.
         live: relative address that returns the run's state, if a server shows the page.
+        settling: lines of `verdict_words.settle`, if they are known.
     """
     study = material.study
     table = tables.main(material)
@@ -71,7 +76,9 @@ def page(
     if note is not None:
         charts = keep_arms(material, material.highlighted_arms)
     rows = table.filter(pl.col("arm").is_in(list(charts.chart_arms)))
-    header = _header(material, table, _first_chart(gallery, charts, table, ranking.ranking(material, table)))
+    first = _first_chart(gallery, charts, table, ranking.ranking(material, table))
+    advice = verdict_words.settle(material.spec, material.verdict) if settling is None else settling
+    header = _header(material, table, first, advice)
     sections: list[tuple[str, str, Child]] = [
         ("results", "Results", _results(material, table)),
         ("curves", "Accuracy at every budget", _below_note(note, _curves(gallery, charts))),
@@ -215,13 +222,14 @@ def _curve_charts(material: Material) -> list[tuple[str, Sequence[str]]]:
     return [(chart.name, chart.lines) for chart in declared] or [("curves", ())]
 
 
-def _header(material: Material, table: pl.DataFrame, first: Child) -> Markup:
+def _header(material: Material, table: pl.DataFrame, first: Child, settling: Sequence[str]) -> Markup:
     """Return the head of the page: name, verdict, description, numbers of arms and questions, and the first chart.
 
     Args:
         material: results of the run.
         table: frame of `tables.main`.
         first: element with the first chart.
+        settling: lines of `verdict_words.settle`.
     """
     study = material.study
     questions = material.summary.filter(pl.col("benchmark").is_in(list(material.benchmarks)))
@@ -237,7 +245,7 @@ def _header(material: Material, table: pl.DataFrame, first: Child) -> Markup:
         "header",
         tag("p", "Reasoning efficiency report", class_="eyebrow"),
         tag("h1", study.name),
-        verdict(material.verdict, verdict_words.settle(material.spec, material.verdict)),
+        verdict(material.verdict, settling),
         tag(
             "div",
             tag("p", study.doc, class_="lede") if study.doc else None,

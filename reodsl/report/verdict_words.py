@@ -238,7 +238,7 @@ def _overlap(verdict: StudyVerdict) -> list[str]:
 def _evidence(verdict: StudyVerdict) -> str:
     """Return a sentence on the number of seeds and questions behind the verdict."""
     if verdict.trained_once:
-        return f"This rests on one seed and {_questions(verdict)}: a new training may differ."
+        return f"This rests on one seed and {_questions(verdict)}: another seed may differ."
     return f"This rests on {verdict.seeds} seeds and {_questions(verdict)}."
 
 

@@ -35,7 +35,7 @@ def test_the_verdict_is_said_wherever_a_run_is_shown(
     outcome = facts(capsys, "run", "small.reo", "--local")["verdict"]
     headline, *rest = outcome["sentences"]
     assert headline.endswith(" are tied (0.0 tokens apart, 95% CI 0.0 to 0.0).")
-    assert "This rests on one seed and 4 questions: a new training may differ." in rest
+    assert "This rests on one seed and 4 questions: another seed may differ." in rest
     assert outcome["command"] == "reodsl run small.reo --amend 'replicate=[1,2,3]'"
     assert outcome["command"] in output(capsys, "plan", "small.reo")
     assert set(outcome["arms"]) == {"base", "tiny"}

@@ -164,9 +164,7 @@ def test_without_a_baseline_nobody_is_ahead_of_one() -> None:
 
 def test_what_it_rests_on_comes_last() -> None:
     regs = {"reo": 1.0, "vanilla": 9.0}
-    assert (
-        sentences(verdict(regs))[-1] == "This rests on one seed and 96 questions: a new training may differ."
-    )
+    assert sentences(verdict(regs))[-1] == "This rests on one seed and 96 questions: another seed may differ."
     assert sentences(verdict(regs, seeds=3))[-1] == "This rests on 3 seeds and 96 questions."
 
 
