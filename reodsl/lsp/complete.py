@@ -251,9 +251,8 @@ def _find_known_settings(analysis: Analysis, site: CursorSite) -> tuple[str, set
     value = analysis.program.values.get(site.frame.owner)
     if value is None or not isinstance(value.data, Record) or site.frame.path is None:
         return "", set()
-    record = value.data
-    method = record.at("method")
-    names = {name for name in site.frame.fields() if record.at(".".join((*site.frame.path, name)))}
+    method = value.data.at("method")
+    names = {name for name in site.frame.fields() if value.data.at(".".join((*site.frame.path, name)))}
     return write_value(method.value) if method is not None else "", names
 
 
@@ -311,10 +310,9 @@ def _values(analysis: Analysis, site: CursorSite, span: Span) -> Iterator[Comple
         if kind in kinds and name not in scope:
             edit = add_import(analysis, module, name)
             yield Completion(name, "name", span, f"{kind} of {module}", import_edit=edit)
-    functions = [*SIGNATURES.values(), *(function for function in KINDS.values() if function.form == "call")]
-    for function in functions:
-        fits = function.name in (*kinds, *(SCHEDULES if "budgets" in kinds else ()))
-        yield Completion(function.name, "function", span, "", function.doc, fits)
+    for function in (*SIGNATURES.values(), *(kind for kind in KINDS.values() if kind.form == "call")):
+        best = function.name in (*kinds, *(SCHEDULES if "budgets" in kinds else ()))
+        yield Completion(function.name, "function", span, "", function.doc, best)
 
 
 def _formula(analysis: Analysis, site: CursorSite, span: Span) -> Iterator[Completion]:
@@ -376,12 +374,11 @@ def _list_names(analysis: Analysis, span: Span, kinds: tuple[str, ...]) -> Itera
 
 def _word_doc(name: str) -> str:
     """Return the documented uses of a word in rewards and measures as a Markdown list."""
-    forms = [
+    return "\n".join(
         f"- {code}: {means}"
         for code, means in (*REWARD_WORDS, *MEASURE_WORDS)
         if re.search(rf"\b{name}\b", code)
-    ]
-    return "\n".join(forms)
+    )
 
 
 def _list_scope(analysis: Analysis) -> Iterator[tuple[str, tree.ModuleItem]]:

@@ -131,8 +131,10 @@ def locate(text: str, line: int, column: int) -> CursorSite:
         ),
         None,
     )
-    behind = (i for i, t in enumerate(tokens) if t is word or (t.span.line, t.span.column) >= (line, column))
-    stop = next(behind, len(tokens))
+    stop = next(
+        (i for i, t in enumerate(tokens) if t is word or (t.span.line, t.span.column) >= (line, column)),
+        len(tokens),
+    )
     stack = [Frame("")]
     for i, token in enumerate(tokens[:stop]):
         _follow_token(stack, token, tokens[i - 1] if i else None)
@@ -146,8 +148,7 @@ def locate(text: str, line: int, column: int) -> CursorSite:
         if len(stack) < depth:
             break
     names |= frame.setting_names - {word.text if word is not None else ""}
-    after_index = stop + (word is not None)
-    after = tokens[after_index] if after_index < len(tokens) else None
+    after = next(iter(tokens[stop + (word is not None) :]), None)
     return CursorSite(frame, tokens_before, word, after, locals_, names, field_, has_sign)
 
 

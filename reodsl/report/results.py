@@ -113,8 +113,9 @@ def columns_of(table: pl.DataFrame, benchmark: str, fields: Sequence[str]) -> tu
         benchmark: name of the benchmark, or `mean`.
         fields: names of columns.
     """
-    extended = benchmark == MEAN and "reg" in fields
-    return filled_columns(table, ("difference", *fields, "reg_plain") if extended else fields)
+    return filled_columns(
+        table, ("difference", *fields, "reg_plain") if benchmark == MEAN and "reg" in fields else fields
+    )
 
 
 def cell(row: Mapping[str, Any], benchmark: str, column: str, *, roomy: bool) -> Cell:

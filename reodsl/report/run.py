@@ -49,8 +49,9 @@ def write_report(material: Material, out: Path, pictures: bool = False) -> None:
     export.write_spec(out / "spec.reo.json", material)
     settling = settle(material.spec, material.verdict)
     export.write_verdict(out / VERDICT, material.verdict, notes.nearly(material.study), settling)
-    html = page(material, gallery, provenance.versions(), settling=settling)
-    (out / "report.html").write_text(html, encoding="utf-8")
+    (out / "report.html").write_text(
+        page(material, gallery, provenance.versions(), settling=settling), encoding="utf-8"
+    )
     export.write_tables(out / "tables", export.report_tables(material))
     card.write_cards(out / "cards", material)
     if pictures:
