@@ -125,8 +125,9 @@ def _complete_at(analysis: Analysis, site: CursorSite, span: Span) -> Iterator[C
         return
     if not frame.bracket and not tokens:
         for name in DECLARED:
-            doc = KINDS[name].doc if name in KINDS else ""
-            yield Completion(name, "kind", span, doc=doc, snippet=write_snippet(name))
+            yield Completion(
+                name, "kind", span, doc=KINDS[name].doc if name in KINDS else "", snippet=write_snippet(name)
+            )
         yield Completion("param", "kind", span, doc="A value that `--set` changes.")
         yield Completion("from", "kind", span, doc="An import: `from std.recipes import ppo`.")
         return

@@ -77,7 +77,6 @@ def page(
         charts = keep_arms(material, material.highlighted_arms)
     rows = table.filter(pl.col("arm").is_in(list(charts.chart_arms)))
     first = _first_chart(gallery, charts, table, ranking.ranking(material, table))
-    known = verdict_words.settle(material.spec, material.verdict) if settling is None else settling
     sections: list[tuple[str, str, Child]] = [
         ("results", "Results", _results(material, table)),
         ("curves", "Accuracy at every budget", _below_note(note, _curves(gallery, charts))),
@@ -92,7 +91,12 @@ def page(
     lines = [tag("b", "This study is not finished."), *(tag("p", line) for line in material.unfinished)]
     unfinished = tag("aside", lines, class_="unfinished", role="status") if lines[1:] else None
     body = [
-        _header(material, table, first, known),
+        _header(
+            material,
+            table,
+            first,
+            verdict_words.settle(material.spec, material.verdict) if settling is None else settling,
+        ),
         navigation([(key, name) for key, name, _ in present], live),
         unfinished,
         tag("main", [tag("section", tag("h2", name), body, id=key) for key, name, body in present]),

@@ -26,6 +26,7 @@ from reodsl.report.formats import number
 from reodsl.report.line_charts import LABELS
 from reodsl.report.material import Material, read
 from reodsl.report.page import page
+from runners.evaluate.measures import reach
 from tests.hostile.browser import Browser, find, running
 from tests.report.synthetic import ARMS, world
 
@@ -459,6 +460,9 @@ def test_curves_are_asked_for_tokens_at_an_accuracy_and_accuracy_at_a_budget(
     above = {arm: np.interp(fine, rows["budget"], rows["accuracy"]) >= 0.8 for arm, rows in curves.items()}
     tokens = {arm: fine[line.argmax()] if line.any() else math.inf for arm, line in above.items()}
     assert [row[0] for row in body] == sorted(tokens, key=tokens.__getitem__)
+    for arm, rows in curves.items():  # as the measure `tokens_at` has it
+        (found,) = reach(rows["accuracy"].to_numpy()[None], rows["budget"].to_numpy()[None], np.array([0.8]))
+        assert found == pytest.approx(tokens[arm], abs=1e-3) if tokens[arm] < math.inf else np.isnan(found)
     for arm, accuracy, reached, change in body:
         assert float(accuracy) == pytest.approx(100 * curves[arm].filter(budget=32)["accuracy"][0], abs=0.051)
         assert reached == ("" if tokens[arm] == math.inf else f"{tokens[arm]:.0f}")
