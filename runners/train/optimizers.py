@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 from torch.distributed.tensor import DTensor
 
+from reodsl.diagnostics import group
 from reodsl.ir.training import Optimizer
 from runners.train.sharding import full_tensor, to_local, wrap_rows
 
@@ -68,11 +69,15 @@ class HostOptimizer(torch.optim.Optimizer):
             to_local(parameter).copy_(copy, non_blocking=True)
 
 
-class ProcessorMuon(torch.optim.Muon):
-    """Muon for a CPU, with an iteration in float32.
+MUON_ELEMENTS = 1 << 24
+"""Elements of the matrices that Muon orthogonalizes at once on a GPU: a larger matrix fills the GPU alone."""
 
-    torch's Muon iterates in bfloat16, which most CPUs emulate: this is about twenty times slower, and its last bits
-    differ between CPUs.
+
+class Muon(torch.optim.Muon):
+    """torch's Muon, which on a GPU orthogonalizes matrices of one shape together, and on a CPU iterates in float32.
+
+    torch's Muon takes each matrix alone, with some twenty launches. It iterates in bfloat16, which most CPUs emulate: this
+    is about twenty times slower, and its last bits differ between CPUs.
     """
 
     @torch.no_grad()
@@ -82,34 +87,53 @@ class ProcessorMuon(torch.optim.Muon):
         Source: Jordan et al. 2024, Muon.
         """
         assert closure is None
-        for group in self.param_groups:
-            for parameter in group["params"]:
-                if (gradient := parameter.grad) is None:
-                    continue
-                if not (state := self.state[parameter]):
-                    state["momentum_buffer"] = torch.zeros_like(gradient)
-                momentum = state["momentum_buffer"].lerp_(gradient, 1 - group["momentum"])
-                update = _orthogonalize(gradient.lerp(momentum, group["momentum"]), group)
-                rows, columns = parameter.shape
-                parameter.mul_(1 - group["lr"] * group["weight_decay"])
-                parameter.add_(update, alpha=-group["lr"] * max(1.0, rows / columns) ** 0.5)
+        for settings in self.param_groups:
+            trained = [parameter for parameter in settings["params"] if parameter.grad is not None]
+            for alike in group((parameter.shape, parameter) for parameter in trained).values():
+                count = 1 if alike[0].device.type == "cpu" else max(1, MUON_ELEMENTS // alike[0].numel())
+                for start in range(0, len(alike), count):
+                    self._step_together(alike[start : start + count], settings)
+
+    def _step_together(self, parameters: Sequence[Tensor], settings: Mapping[str, Any]) -> None:
+        """Run a step for matrices of one shape.
+
+        Args:
+            parameters: The matrices, [rows, columns], with gradients.
+            settings: Their parameter group.
+        """
+        updates = []
+        for parameter in parameters:
+            gradient = parameter.grad
+            assert gradient is not None
+            if not (state := self.state[parameter]):
+                state["momentum_buffer"] = torch.zeros_like(gradient)
+            momentum = state["momentum_buffer"].lerp_(gradient, 1 - settings["momentum"])
+            updates.append(gradient.lerp(momentum, settings["momentum"]))
+        # A single matrix has no third dimension, so that its products are the same to the bit in every batch.
+        together = torch.stack(updates) if len(updates) > 1 else updates[0]
+        together = _orthogonalize(together.bfloat16() if together.is_cuda else together, settings)
+        rows, columns = parameters[0].shape
+        for parameter, update in zip(parameters, together if len(updates) > 1 else [together], strict=True):
+            parameter.mul_(1 - settings["lr"] * settings["weight_decay"])
+            parameter.add_(update, alpha=-settings["lr"] * max(1.0, rows / columns) ** 0.5)
 
 
-def _orthogonalize(matrix: Tensor, group: Mapping[str, Any]) -> Tensor:
+def _orthogonalize(matrix: Tensor, settings: Mapping[str, Any]) -> Tensor:
     """Return a matrix with the singular vectors of `matrix` and singular values near 1, by Newton-Schulz iteration.
 
     Args:
-        matrix: The update, [rows, columns].
-        group: The parameter group of Muon, with the polynomial's coefficients `ns_coefficients`, `ns_steps` and `eps`.
+        matrix: The update, [rows, columns], or several of them, [matrices, rows, columns].
+        settings: The parameter group of Muon, with the polynomial's coefficients `ns_coefficients`, `ns_steps` and `eps`.
     """
-    a, b, c = group["ns_coefficients"]
-    is_tall = matrix.size(0) > matrix.size(1)
-    result = matrix.T if is_tall else matrix
-    result = result / result.norm().clamp(min=group["eps"])
-    for _ in range(group["ns_steps"]):
-        gram = result @ result.T
-        result = torch.addmm(result, torch.addmm(gram, gram, gram, beta=b, alpha=c), result, beta=a)
-    return result.T if is_tall else result
+    a, b, c = settings["ns_coefficients"]
+    multiply_add = torch.addmm if matrix.ndim == 2 else torch.baddbmm
+    is_tall = matrix.size(-2) > matrix.size(-1)
+    result = matrix.mT if is_tall else matrix
+    result = result / torch.linalg.matrix_norm(result, keepdim=True).clamp(min=settings["eps"])
+    for _ in range(settings["ns_steps"]):
+        gram = result @ result.mT
+        result = multiply_add(result, multiply_add(gram, gram, gram, beta=b, alpha=c), result, beta=a)
+    return result.mT if is_tall else result
 
 
 def _copy_for(weight: Tensor) -> Tensor:
@@ -156,16 +180,15 @@ def build_optimizers(model: Any, settings: Optimizer) -> list[torch.optim.Optimi
         matrices = [p for _, p in named if p.ndim == 2 and id(p) not in embedding_ids]
         params = [p for _, p in named if p.ndim != 2 or id(p) in embedding_ids]
         rest = settings.rest or settings
-        muon = torch.optim.Muon if all(p.is_cuda for p in matrices) else ProcessorMuon
         optimizers = [
-            muon(matrices, lr=settings.lr, momentum=settings.betas[0], weight_decay=settings.weight_decay),
+            Muon(matrices, lr=settings.lr, momentum=settings.betas[0], weight_decay=settings.weight_decay),
             torch.optim.AdamW(
                 params, lr=rest.lr, betas=rest.betas, eps=rest.eps, weight_decay=rest.weight_decay, fused=True
             ),
         ]
     for optimizer in optimizers:
-        for group in optimizer.param_groups:
-            group["full_lr"] = group["lr"]
+        for parameter_group in optimizer.param_groups:
+            parameter_group["full_lr"] = parameter_group["lr"]
     return optimizers
 
 
@@ -177,8 +200,8 @@ def set_learning_rate(optimizers: Sequence[torch.optim.Optimizer], factor: float
         factor: The factor of the learning-rate curve, 0 to 1.
     """
     for optimizer in optimizers:
-        for group in optimizer.param_groups:
-            group["lr"] = group["full_lr"] * factor
+        for parameter_group in optimizer.param_groups:
+            parameter_group["lr"] = parameter_group["full_lr"] * factor
 
 
 def optimizer_state(model: Any, optimizers: Sequence[torch.optim.Optimizer]) -> dict[str, Tensor]:

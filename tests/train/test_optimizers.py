@@ -1,9 +1,13 @@
 """Optimizers: learning rates by hand, which parameters Muon takes, and states that go on to the bit."""
 
+import math
+
 import pytest
 import torch
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from reodsl.ir.training import AdamGroup, Optimizer
+from runners.train import optimizers as module
 from runners.train.optimizers import (
     HostOptimizer,
     build_optimizers,
@@ -14,6 +18,16 @@ from runners.train.optimizers import (
     set_learning_rate,
 )
 from tests.train.models import small_model
+
+
+class Products(TorchDispatchMode):
+    """Counts products of matrices."""
+
+    count = 0
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        self.count += func.overloadpacket.__name__ in ("mm", "addmm", "bmm", "baddbmm")
+        return func(*args, **(kwargs or {}))
 
 
 def settings(**changes):
@@ -202,3 +216,25 @@ def test_a_step_on_the_host_has_the_same_bytes(algorithm):
         for values, wanted in zip(found, want, strict=True):
             assert values.keys() == wanted.keys()
             assert all(torch.equal(values[name], wanted[name]) for name in wanted)
+
+
+@pytest.mark.parametrize("elements", [1, 32 * 48 * 2, 1 << 24])
+def test_muon_takes_matrices_of_one_shape_together_on_a_device(elements, monkeypatch, other):
+    """As on the CPU up to rounding; one by one, two by two, and all of a shape; in products that layers do not multiply."""
+    monkeypatch.setattr(module, "MUON_ELEMENTS", elements)
+    models = []
+    for device in ("cpu", other):
+        model = small_model().to(device)
+        muon, _ = build_optimizers(model, settings(algorithm="muon", weight_decay=0.3))
+        draw = torch.Generator().manual_seed(0)
+        for _ in range(3):
+            for parameter in model.parameters():
+                parameter.grad = torch.randn(parameter.shape, generator=draw).to(device)
+            with Products() as products:
+                muon.step()
+        models.append(model)
+    shapes = [tuple(p.shape) for group in muon.param_groups for p in group["params"]]
+    batches = {each: -(-shapes.count(each) // max(1, elements // math.prod(each))) for each in shapes}
+    assert products.count == 15 * sum(batches.values())
+    for p, q in zip(models[0].parameters(), models[1].parameters(), strict=True):
+        torch.testing.assert_close(p, q.cpu(), rtol=2e-2 if other == "cuda" else 1e-4, atol=1e-6)
