@@ -45,6 +45,8 @@ class UserLoss:
             Problem: E0744, if the file fails or lacks the function.
         """
         self.code, self.method = code, method
+        self.results: list[tuple[str, Tensor]] = []
+        """The losses and gradients of micro-batches since the last optimizer step; reading them waits for the GPU."""
         self._request = {
             "module": code.module,
             "file": str(code.path),
@@ -105,6 +107,7 @@ class UserLoss:
         if self.method.uses_reference and self.method.loss.compares_all:
             rows.append(old.square() / 9)
         losses, gradients = self._differentiate(batch, torch.stack(rows) if len(rows) > 1 else rows[0])
+        self.require_finite()
         return losses, gradients[0] if gradients.ndim > 1 else gradients
 
     def _differentiate(self, batch: TrainBatch, scores: Tensor) -> tuple[Tensor, Tensor]:
@@ -136,21 +139,26 @@ class UserLoss:
             )
         if not losses.requires_grad:
             raise self._unfit("its losses are detached: they have no gradient")
-        self._require_finite("losses", losses.detach())
         with self._explain():
             (gradients,) = torch.autograd.grad((batch.weights * losses).sum(), leaf, materialize_grads=True)
-        self._require_finite("gradients", gradients)
+        self.results += [("losses", losses.detach()), ("gradients", gradients)]
         return losses.detach().float(), gradients
 
-    def _require_finite(self, noun: str, values: Tensor) -> None:
-        """Raise E0744 if a value is not finite; `noun` names the values in the message."""
-        bad = values[~torch.isfinite(values)]
-        if len(bad):
-            raise self._unfit(
-                f"{len(bad)} of {values.numel()} {noun} are no finite numbers, the first is {float(bad[0]):g}",
-                "bound the arguments of `exp`, as in `(tokens.logprobs - tokens.old).clamp(max=20).exp()`, and avoid "
-                "divisors that may be 0",
-            )
+    def require_finite(self) -> None:
+        """Check that `results` are finite, and empty them.
+
+        Raises:
+            Problem: E0744, if a value is not finite.
+        """
+        results, self.results = self.results, []
+        for noun, values in results:
+            bad = values[~torch.isfinite(values)]
+            if len(bad):
+                raise self._unfit(
+                    f"{len(bad)} of {values.numel()} {noun} are no finite numbers, the first is {float(bad[0]):g}",
+                    "bound the arguments of `exp`, as in `(tokens.logprobs - tokens.old).clamp(max=20).exp()`, and "
+                    "avoid divisors that may be 0",
+                )
 
     @contextmanager
     def _explain(self) -> Iterator[None]:
@@ -237,7 +245,9 @@ def _tokens(method: Ppo, batch: TrainBatch, scores: Tensor) -> Tokens:
         advantages=batch.advantages.clone(),
         drawn=batch.sampled_mask.clone(),
         lengths=lengths,
-        responses=torch.repeat_interleave(torch.arange(len(lengths), device=lengths.device), lengths),
+        responses=torch.repeat_interleave(
+            torch.arange(len(lengths), device=lengths.device), lengths, output_size=len(batch.advantages)
+        ),
         low=method.clip_low,
         high=method.clip_high,
         kl=method.kl,

@@ -9,12 +9,14 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from reodsl.diagnostics import Problem
 from reodsl.ir.training import Ppo
 from runners.data.draws import derive_seed, permutation
 from runners.train.agreement import Gaps, old_logprobs, require_agreement
 from runners.train.batch import TrainBatch
 from runners.train.losses import divergence, policy_loss, token_weights
-from runners.train.update import Learner, Loss, Teacher, optimizer_step
+from runners.train.own_loss import UserLoss
+from runners.train.update import Learner, Teacher, optimizer_step
 
 
 def update(
@@ -25,7 +27,7 @@ def update(
     step: int,
     engine_is_exact: bool = True,
     reference: Learner | None = None,
-    user_loss: Loss | None = None,
+    user_loss: UserLoss | None = None,
 ) -> dict[str, float]:
     """Run all epochs and minibatches of a step, and return its metrics.
 
@@ -73,8 +75,11 @@ def update(
     def check() -> None:
         """Before the step's first optimizer step, collect log-ratios, and require that trainer and engine agree.
 
-        The agreement is checked here only if it was not measured before (`gap` is None). Later calls do nothing.
+        The agreement is checked here only if it was not measured before (`gap` is None). The results of a user's loss,
+        which are finite if this is called, are dropped.
         """
+        if user_loss is not None:
+            user_loss.results.clear()
         if objective.log_ratios is None:
             log_ratios = objective.end_first_minibatch()
             if gap is None:
@@ -87,11 +92,16 @@ def update(
         for index, rows in enumerate(minibatches, 1):
             where = f"step {step + 1}, epoch {epoch + 1}, minibatch {index}"
             entropies = method.entropy > 0
-            results.append(
-                optimizer_step(
+            try:
+                result = optimizer_step(
                     learner, weighted, objective, temperature, where, check, entropies, rows, teacher
                 )
-            )
+            except Problem:
+                # A number of the user's loss that is not finite makes training diverge: its line is the cause.
+                if user_loss is not None:
+                    user_loss.require_finite()
+                raise
+            results.append(result)
     return {
         "loss": sum(result.loss for result in results) / len(results),
         "grad_norm": sum(result.grad_norm for result in results) / len(results),
@@ -164,7 +174,7 @@ class PpoObjective:
     entropy. Sums stay on the device until `metrics` reads them.
     """
 
-    def __init__(self, learner: Learner, method: Ppo, user_loss: Loss | None = None) -> None:
+    def __init__(self, learner: Learner, method: Ppo, user_loss: UserLoss | None = None) -> None:
         """Start without sums.
 
         Args:
@@ -176,6 +186,7 @@ class PpoObjective:
         self.log_ratios: Gaps | None = None
         self.trained_tokens = 0.0
         self._first_log_ratios: list[Tensor] = []
+        self._first_sampled: list[Tensor] = []
         self._sums: list[Tensor] = []
 
     def __call__(self, batch: TrainBatch, scores: Tensor) -> Tensor:
@@ -191,11 +202,8 @@ class PpoObjective:
         """
         logprobs = scores[0] if scores.ndim > 1 else scores
         if self.log_ratios is None:
-            log_ratio = logprobs.detach() - batch.old_logprobs
-            # The first token of a mode was given, not sampled from the policy.
-            self._first_log_ratios.append(
-                log_ratio[batch.sampled_mask] if self.method.loss.mode_tokens == "shares" else log_ratio
-            )
+            self._first_log_ratios.append(logprobs.detach() - batch.old_logprobs)
+            self._first_sampled.append(batch.sampled_mask)
         kl = self._token_divergence(batch, scores, logprobs)
         loss, clipped = self._compute_loss(batch, scores, logprobs, kl)
         num_tokens = logprobs.new_full((), len(logprobs))
@@ -209,6 +217,9 @@ class PpoObjective:
         All ranks must call this. From then on no more log-ratios are collected.
         """
         log_ratios = torch.cat([torch.zeros(0, device=self.learner.device), *self._first_log_ratios])
+        if self.method.loss.mode_tokens == "shares" and self._first_sampled:
+            # The first token of a mode was given, not sampled from the policy.
+            log_ratios = log_ratios[torch.cat(self._first_sampled)]
         self.log_ratios = self.learner.ranks.all_gather(log_ratios.float()).numpy()
         return self.log_ratios
 

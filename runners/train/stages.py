@@ -26,7 +26,8 @@ from runners.rollout.questions import read_table, repeated_rows
 from runners.train.batch import TrainBatch
 from runners.train.checkpoint import Row
 from runners.train.losses import pair_loss
-from runners.train.update import Learner, Loss, optimizer_step
+from runners.train.own_loss import UserLoss
+from runners.train.update import Learner, optimizer_step
 
 
 def reference_folder(job: Job) -> Path:
@@ -165,7 +166,7 @@ class StageContext:
     """The reference model, if the method compares with it."""
     rows: tuple[Row, ...] = ()
     """The metrics of the steps that are done already."""
-    loss: Loss | None = None
+    loss: UserLoss | None = None
     """The user's loss, if the method names it."""
 
     @property

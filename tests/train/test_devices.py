@@ -9,7 +9,9 @@ import torch
 from torch._C._distributed_c10d import HashStore
 
 from reodsl.graph.job import Resources
+from reodsl.ir.data import Python
 from reodsl.ir.training import Loss
+from reodsl.store.consent import read_code
 from runners.machine.memory import explain_oom
 from runners.train import ppo_stage as module
 from runners.train.batch import GPU_TOKENS, token_bound
@@ -17,6 +19,7 @@ from runners.train.follower import FollowerJob
 from runners.train.gather import batch_of, score
 from runners.train.metrics import peak_flops
 from runners.train.optimizers import build_optimizers
+from runners.train.own_loss import UserLoss
 from runners.train.ppo import update
 from runners.train.ranks import ALONE, join_ranks
 from runners.train.run import _choose_precision
@@ -141,8 +144,12 @@ def test_a_step_on_the_host_of_a_device_is_that_of_the_cpu(bench):
     same(*found)
 
 
-def test_a_step_waits_for_the_device_once_whatever_its_micro_batches():
-    rule = method(epochs=1, minibatches=1, loss=Loss(ratio="sequence"))
+@pytest.mark.parametrize("form", ["sequence", "own", "shares"])
+def test_a_step_waits_for_the_device_once_whatever_its_micro_batches(form):
+    shape = {"own": Python(function="topr.py:loss")} if form == "own" else {"ratio": "sequence"}
+    shape |= {"mode_tokens": form} if form == "shares" else {}
+    rule = method(epochs=1, minibatches=1, loss=Loss(**shape))
+    own = UserLoss(read_code("topr.py:loss", shared_steps.MINIATURE), rule) if form == "own" else None
     batch = batch_of(score(experience(small_model()), rule), rule.loss)
     for bound in (40, 400):
         with simulated():
@@ -150,9 +157,10 @@ def test_a_step_waits_for_the_device_once_whatever_its_micro_batches():
             learner = Learner.of(model, build_optimizers(model, shared_steps.ADAM), 0.5, microbatch=bound)
             waits.clear()
             sft_step(learner, shared_steps.TRACES, 0)
-            update(learner, batch, rule, 5, 0)
-            # PPO also reads the gaps to the engine, and its metrics.
-            assert +waits == {"copy to the CPU": 1 + 3}
+            update(learner, batch, rule, 5, 0, user_loss=own)
+            # PPO also reads the gaps to the engine, of which those of given tokens are left out, and its metrics.
+            masked = {"index": 1, "nonzero": 1} if form == "shares" else {}
+            assert +waits == {"copy to the CPU": 1 + 3, **masked}
 
 
 def test_the_engine_is_opened_on_the_tasks_device(bench, monkeypatch):
