@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from typing import Any
 
-from reodsl.diagnostics import fold, listed, plural
+from reodsl.diagnostics import fold, group, listed, plural
 from reodsl.diagnostics.render import code, document, table, visible
 from reodsl.graph.lower import split_of
 from reodsl.graph.task import Graph
@@ -375,19 +375,10 @@ def _make_rows(
         prices: The prices of the tasks, if they are shown.
     """
     now = now or datetime.now(UTC)
-    groups: dict[tuple[str, str, str, tuple[str, ...]], list[str]] = {}
-    for item in plan.items:
-        if item.verdict == "reuse" and not everything:
-            continue
-        reason = (
-            f"{item.reason} {ago(item.created, now)}"
-            if item.reason == "done" and item.created
-            else visible(_SEED.sub("", item.reason))
-        )
-        row = (_SEED.sub("", item.task.id), item.verdict, reason, _list_changes(item))
-        groups.setdefault(row, []).append(item.task.id)
+    shown_items = (item for item in plan.items if everything or item.verdict != "reuse")
+    ids_by_row = group((_lay_item(item, now), item.task.id) for item in shown_items)
     rows, is_mixed = [], prices is not None and prices.mixed
-    for (name, verdict, reason, below), ids in groups.items():
+    for (name, verdict, reason, below), ids in ids_by_row.items():
         label = f"  {_MARKS[verdict]} {name}" + (f" x{len(ids)}" if len(ids) > 1 else "")
         price = price_words.short(prices, ids) if prices is not None and verdict != "reuse" else ""
         if prices is not None and everything:
@@ -396,6 +387,14 @@ def _make_rows(
         rows.append(_Row(label, verdict, reason, price, devices, below, len(ids)))
     shown = rows if everything else rows[:_ROWS]
     return shown, sum(row.tasks for row in rows[len(shown) :])
+
+
+def _lay_item(item: Item, now: datetime) -> tuple[str, str, str, tuple[str, ...]]:
+    """Return a task's name without its seed, its verdict, the reason, and the lines below it; seeds may share them."""
+    reason = visible(_SEED.sub("", item.reason))
+    if item.reason == "done" and item.created:
+        reason = f"done {ago(item.created, now)}"
+    return _SEED.sub("", item.task.id), item.verdict, reason, _list_changes(item)
 
 
 def _list_changes(item: Item) -> tuple[str, ...]:

@@ -412,12 +412,8 @@ def accept(
 
 def _find_done(plan: Plan, store: Store) -> dict[str, Manifest]:
     """Return the stored results of the tasks that a plan reuses, by task id."""
-    manifests = {}
-    for item in plan.items:
-        manifest = store.get(item.key) if item.verdict == "reuse" and item.key else None
-        if manifest is not None:
-            manifests[item.task.id] = manifest
-    return manifests
+    keys = {item.task.id: item.key for item in plan.items if item.verdict == "reuse" and item.key}
+    return {task: manifest for task, key in keys.items() if (manifest := store.get(key)) is not None}
 
 
 def _choose_result(spec: Spec, store: Store, task: Task, key: str, result: str | None) -> str:

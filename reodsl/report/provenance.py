@@ -8,7 +8,7 @@ import shlex
 from collections.abc import Mapping
 from pathlib import Path
 
-from reodsl.diagnostics import plural
+from reodsl.diagnostics import group, plural
 from reodsl.graph.lower import lower
 from reodsl.graph.task import parse_role
 from reodsl.ir import Spec
@@ -125,11 +125,8 @@ def collect_versions(material: Material, installed: Mapping[str, str]) -> dict[s
         material: results of the run.
         installed: versions of the installed packages, by name.
     """
-    recorded: dict[str, list[str]] = {}
-    for artifact in material.artifacts.values():
-        for name, version in artifact.versions.items():
-            if version not in recorded.setdefault(name, []):
-                recorded[name].append(version)
+    pairs = (pair for artifact in material.artifacts.values() for pair in artifact.versions.items())
+    recorded = group(dict.fromkeys(pairs))
     unrecorded = {
         name: version
         for name, version in installed.items()

@@ -44,10 +44,11 @@ def find_garbage(store: Store, keep: int = 1) -> tuple[Garbage, ...]:
     runs = records(store)
     retained = _select_kept(store, runs, keep)
     needed = {key for record in retained for key in record.tasks.values()}
-    garbage = []
-    for key in store:
-        if key not in needed and not store.busy(key) and not _is_accepted_for(store, key, needed):
-            garbage.append(Garbage("result", key, size(store.path(key)), store.path(key)))
+    garbage = [
+        Garbage("result", key, size(store.path(key)), store.path(key))
+        for key in store
+        if key not in needed and not store.busy(key) and not _is_accepted_for(store, key, needed)
+    ]
     if not any(alive(store, record) for record in runs):
         for path in dict.fromkeys((*leftovers(store), *_find_abandoned(store, retained))):
             name = path.relative_to(store.root).as_posix()

@@ -139,11 +139,11 @@ def curves(forced: Path, benchmarks: Sequence[str]) -> dict[str, dict[str, list[
         .sort("benchmark", "budget")
         .collect(engine="streaming")
     )
-    by_benchmark = {}
-    for name in benchmarks:
-        rows = frame.filter(pl.col("benchmark") == name)
-        by_benchmark[name] = {"budgets": rows["budget"].to_list(), "accuracy": rows["accuracy"].to_list()}
-    return by_benchmark
+    rows = {name: frame.filter(pl.col("benchmark") == name) for name in benchmarks}
+    return {
+        name: {"budgets": part["budget"].to_list(), "accuracy": part["accuracy"].to_list()}
+        for name, part in rows.items()
+    }
 
 
 UNSETTLED = {"verifier_timeouts": "timeout", "verifier_failures": "failed"}

@@ -161,8 +161,8 @@ def encode_traces(tokenizer: Any, texts: Sequence[str]) -> list[tuple[int, ...]]
         Problem: E0815, as `Marks.encode`.
     """
     marks, end = marks_of(tokenizer), tokenizer.eos_token or ""
-    veiled = []
-    for text in texts:
-        body = text.removesuffix(end) if end else text
-        veiled.append(marks.veil(body, MODEL_MARKS) + text[len(body) :])
-    return encode_prompts(tokenizer, veiled)
+    bodies = [text.removesuffix(end) for text in texts]
+    return encode_prompts(
+        tokenizer,
+        [marks.veil(body, MODEL_MARKS) + text[len(body) :] for body, text in zip(bodies, texts, strict=True)],
+    )

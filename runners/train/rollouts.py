@@ -151,9 +151,7 @@ class RolloutSampler:
             draw: The number of the sample of questions, counted over the stage.
         """
         start = now()
-        pairs: list[Prompted] = []
-        for question_index, question in enumerate(questions):
-            pairs += self.requests(question, draw, question_index)
+        pairs = [pair for i, question in enumerate(questions) for pair in self.requests(question, draw, i)]
         requests = [request for _, request in pairs]
         group = self.queue.expect(len(pairs), list)
 

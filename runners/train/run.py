@@ -376,11 +376,9 @@ def _finish(context: StageContext, runner: StageRunner, state: TrainingState, ca
         weights = full_state(model, learner.ranks, cpu, torch.float32)
     elif learner.adapted:
         weights = {name: value.to(cpu) for name, value in merge_state(model).items()}
-    tensors = {}
-    for name, tensor in full_optimizer_state(model, learner.optimizers):
-        # Rank 0 alone keeps the full tensors.
-        if learner.ranks.is_rank_zero:
-            tensors[name] = tensor.to(cpu)
+    # Every rank takes part in gathering, and rank 0 alone keeps the full tensors.
+    gathered = full_optimizer_state(model, learner.optimizers)
+    tensors = {name: tensor.to(cpu) for name, tensor in gathered if learner.ranks.is_rank_zero}
     if not learner.ranks.is_rank_zero:
         return
     remove_adapters(model)

@@ -178,10 +178,8 @@ def full_state(model: Any, ranks: Ranks, device: torch.device, precision: torch.
     Returns:
         Full tensors by their `transformers` names on rank 0, an empty dict on other ranks.
     """
-    state: dict[str, Tensor] = {}
-    for name, tensor in iter_full_tensors(model, precision):
-        if ranks.is_rank_zero:
-            state[name] = tensor.to(device)
+    gathered = iter_full_tensors(model, precision)
+    state = {name: tensor.to(device) for name, tensor in gathered if ranks.is_rank_zero}
     if not ranks.is_rank_zero:
         return {}
     return {name: state[first_name] for name, first_name, _ in _named(model)}

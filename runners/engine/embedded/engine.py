@@ -66,12 +66,11 @@ def cached_rows(
         requests: All requests of the generation.
         responses: The responses to the requests.
     """
-    rows = {}
-    for cohort in cohorts:
-        slots = zip(cohort.owner.tolist(), cohort.start.tolist(), strict=True)
-        for slot, (owner, start) in enumerate(slots):
-            rows[(requests[owner], responses[owner].tokens)] = CacheRow(cohort, slot, start)
-    return rows
+    return {
+        (requests[owner], responses[owner].tokens): CacheRow(cohort, slot, start)
+        for cohort in cohorts
+        for slot, (owner, start) in enumerate(zip(cohort.owner.tolist(), cohort.start.tolist(), strict=True))
+    }
 
 
 def force(
