@@ -234,6 +234,12 @@ def listed(names: Sequence[str], max_names: int, joint: str = ", ", total: int |
     return joint.join(names[:max_names]) + (f" and {num_omitted} more" if num_omitted > 0 else "")
 
 
+def join_words(words: Iterable[str], conjunction: str = "and") -> str:
+    """Return words, at least one, as a list in a sentence: `a`, `a and b`, `a, b and c`."""
+    *first, last = words
+    return f"{', '.join(first)} {conjunction} {last}" if first else last
+
+
 def group(pairs: Iterable[tuple[Key, Item]]) -> dict[Key, list[Item]]:
     """Return the items of each key, as (key, item) pairs give them: the arms by reason of `(reason, arm)`.
 

@@ -12,7 +12,7 @@ from functools import partial
 from typing import TypeAlias
 
 from reodsl.diagnostics.dropped import refuse_dropped
-from reodsl.diagnostics.model import Edit, Label, Span
+from reodsl.diagnostics.model import Edit, Label, Span, join_words
 from reodsl.ir.kinds import DECLARED, FORMULAS, KINDS, METRICS
 from reodsl.ir.setting import SPLITS, TOKENS, AnyOf, Flag, Kind, ListOf, Num, OfKind, OneOf, Text, Type
 from reodsl.language import arithmetic
@@ -825,15 +825,15 @@ def bind(ctx: Context, expr: tree.Call, kind: Kind, scope: Scope) -> dict[str, S
     absent = {name: field for name, field in kind.fields.items() if name not in slots}
     missing = [(f"`{name}`", field) for name, field in absent.items() if field.required]
     if missing:
-        names, last = [name for name, _ in missing[:-1]], missing[-1][0]
         needs = [f"{name}, {describe_type(field.type)}: {field.doc}" for name, field in missing]
         examples = ", ".join(field.example for _, field in missing if field.example)
         ctx.fail(
             "E0310",
-            f"`{kind.name}` needs " + (f"{', '.join(names)} and {last}" if names else needs[0]),
+            f"`{kind.name}` needs "
+            + (needs[0] if len(missing) == 1 else join_words(name for name, _ in missing)),
             expr.span,
-            f"lacks {len(needs)} arguments" if names else f"no {last}",
-            notes=needs if names else (),
+            f"no {missing[0][0]}" if len(missing) == 1 else f"lacks {len(missing)} arguments",
+            notes=needs if len(missing) > 1 else (),
             help=f"write `{examples}`" if examples else None,
         )
     defaults = {name: field for name, field in absent.items() if field.default is not None}

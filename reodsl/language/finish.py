@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TypeVar
 
-from reodsl.diagnostics.model import Diagnostic, Label, Span, error, group
+from reodsl.diagnostics.model import Diagnostic, Label, Span, error, group, join_words
 from reodsl.ir.kinds import KINDS
 from reodsl.ir.setting import Block, Kind, Setting
 from reodsl.ir.training import TRAINING
@@ -94,9 +94,7 @@ def _describe_missing(
     examples = _join_examples(missing)
     return error(
         "E0304",
-        f"{owner} needs {paths[0]}, {missing[0].what}"
-        if single
-        else f"{owner} needs {', '.join(paths[:-1])} and {paths[-1]}",
+        f"{owner} needs {paths[0]}, {missing[0].what}" if single else f"{owner} needs {join_words(paths)}",
         stage.span if stage is not None else span,
         f"no {paths[0]}" if single else f"lacks {len(paths)} settings",
         labels=[

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from functools import cache
 
 from reodsl.diagnostics.dropped import refuse_dropped
-from reodsl.diagnostics.model import quote
+from reodsl.diagnostics.model import join_words, quote
 from reodsl.ir.kinds import KINDS
 from reodsl.ir.setting import DATA_SOURCES, MODEL_SOURCES, Block, Kind, Num
 from reodsl.language.context import Context
@@ -529,7 +529,7 @@ def _suggest_setting(kind: Kind, word: str) -> str:
         (
             trains and near_name is None,
             "this is not supported, and no setting has a similar name. The objective is made of "
-            f"{', '.join(names[:-1])} and {names[-1]}; `reodsl explain reference` has all settings",
+            f"{join_words(names)}; `reodsl explain reference` has all settings",
         ),
     )
     return first_help(rows) or suggest(word, [*kind.fields, *kind.children], "its settings are")

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Self, TypeAlias
 
-from reodsl.diagnostics.model import Span
+from reodsl.diagnostics.model import Span, join_words
 from reodsl.language.modules import ParsedFile
 from reodsl.language.units import Quantity, format_quantity, write_quantity
 from reodsl.numbers.budgets import Schedule
@@ -458,8 +458,7 @@ def article(word: str) -> str:
 
 def join_kinds(words: Sequence[str]) -> str:
     """Return the names of kinds, at least one, with articles and `or`: `an arm, a recipe or a model`."""
-    *first, last = [f"{article(word)} {word}" for word in words]
-    return f"{', '.join(first)} or {last}" if first else last
+    return join_words([f"{article(word)} {word}" for word in words], "or")
 
 
 def walk(record: Record, prefix: str = "") -> Iterator[tuple[str, Slot]]:

@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from reodsl.diagnostics.model import join_words
 from reodsl.ir import Spec
 from reodsl.ir.base import values_of
 from reodsl.ir.training import Ppo
@@ -91,13 +92,8 @@ def _check_weights(versions: Sequence[int]) -> Phase:
     newer = sorted({version for version in versions if version})
     if not newer:
         return Phase("weights", False, ("no response was sampled by new weights",))
-    return Phase("weights", True, (f"responses were sampled by the weights of {_format_steps(newer)}",))
-
-
-def _format_steps(numbers: Sequence[int]) -> str:
-    """Return steps as text: `step 1`, or `steps 1, 2 and 3`."""
-    *earlier, last = map(str, numbers)
-    return f"steps {', '.join(earlier)} and {last}" if earlier else f"step {last}"
+    steps = f"step{'s' if len(newer) > 1 else ''} {join_words(map(str, newer))}"
+    return Phase("weights", True, (f"responses were sampled by the weights of {steps}",))
 
 
 def _check_lag(lag: float) -> Phase:

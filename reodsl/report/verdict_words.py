@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-from reodsl.diagnostics import in_percent, plural
+from reodsl.diagnostics import in_percent, join_words, plural
 from reodsl.ir import Spec
 from reodsl.numbers.extension import CHANCE
 from reodsl.numbers.verdict import VERDICT, PairDifference, StudyVerdict, to_json
@@ -273,6 +273,5 @@ def _interval(pair: PairDifference, verdict: StudyVerdict) -> str:
 
 def join_arms(arms: Sequence[str]) -> str:
     """Return names of arms as a list in a sentence: `a`, `a and b`, `a, b, c and 3 more`."""
-    names = list(arms[:MOST_NAMED])
-    last = f"{len(arms) - MOST_NAMED} more" if len(arms) > MOST_NAMED else names.pop()
-    return f"{', '.join(names)} and {last}" if names else last
+    more = [f"{len(arms) - MOST_NAMED} more"] if len(arms) > MOST_NAMED else []
+    return join_words([*arms[:MOST_NAMED], *more])

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from itertools import takewhile
 from typing import TypeAlias
 
-from reodsl.diagnostics.model import Diagnostic, Span, error
+from reodsl.diagnostics.model import Diagnostic, Span, error, join_words
 from reodsl.syntax.scanner import CLOSERS, KEYWORDS, OPENERS, SIGNS, Token, clip_text
 
 BINARY = frozenset({"PLUS", "MINUS", "STAR", "SLASH", "CARET", "AND", "OR", "NOT", "DOTDOT"})
@@ -174,9 +174,7 @@ class SyntaxFault:
                 words.append(f"`{name.lower()}`")
         if names & {"SEP", "$END"}:
             words.append("a new line")
-        if not words:
-            return ""
-        return "wanted: " + (words[0] if len(words) == 1 else f"{', '.join(words[:-1])} or {words[-1]}")
+        return f"wanted: {join_words(words, 'or')}" if words else ""
 
 
 Say: TypeAlias = Callable[[SyntaxFault], Diagnostic | None]

@@ -10,7 +10,7 @@ from itertools import takewhile
 from pathlib import Path
 from typing import Any
 
-from reodsl.diagnostics import Diagnostic, Problem, error
+from reodsl.diagnostics import Diagnostic, Problem, error, join_words
 from reodsl.graph.payload import engine_of
 from reodsl.graph.task import Kind, Task
 from reodsl.ir import Spec
@@ -140,7 +140,7 @@ def _check_packages(tasks: Iterable[Task], machine: Machine) -> Iterator[Diagnos
     if missing:
         yield error(
             "E0121",
-            f"{_join_names(missing)} {'is' if len(missing) == 1 else 'are'} not installed",
+            f"{join_words(missing)} {'is' if len(missing) == 1 else 'are'} not installed",
             help="install what runs need with: pip install 'reodsl[run]'",
         )
 
@@ -165,10 +165,8 @@ def _check_own_code(tasks: Iterable[Task], folder: Path) -> Iterator[Diagnostic]
 
     Files are parsed and not run. Files that cannot be read are skipped: another check reports them.
     """
-    for setting, code in read_all((task.payload for task in tasks), folder)[0]:
-        fault = source_problem(code, setting)
-        if fault is not None:
-            yield fault
+    functions, _ = read_all((task.payload for task in tasks), folder)
+    yield from filter(None, (source_problem(code, setting) for setting, code in functions))
 
 
 def _list_scorers(payload: Any) -> Iterator[str]:
@@ -254,13 +252,9 @@ def _check_devices(
             # The largest cluster comes first; smaller clusters are checked once it fits.
             yield lack
             return
-        other_kind = other_gpus(cluster, nodes, where)
-        if other_kind is not None:
-            yield other_kind
-        for kind, engine in kinds:
-            lack = lacking(bundles(kind, resources_of(kind, cluster, "cuda", engine)), nodes, where)
-            if lack is not None:
-                yield lack
+        needed = (bundles(kind, resources_of(kind, cluster, "cuda", engine)) for kind, engine in kinds)
+        lacks = (lacking(of_task, nodes, where) for of_task in needed)
+        yield from filter(None, (other_gpus(cluster, nodes, where), *lacks))
     any_served = any(engine == "sglang" for kinds in tasks_of.values() for _, engine in kinds)
     if any_served and machine.notes is None and (machine.address or gpus()):
         yield from diagnose(ask_at(machine.address))
@@ -404,9 +398,7 @@ def _check_models(tasks: Iterable[Task], folder: Path) -> Iterator[Diagnostic]:
             continue
         source, context = task.payload["model"]["source"], task.payload["model"]["context"]
         if source["kind"] == "architecture":
-            fault = check_architecture(Architecture.model_validate(source), task.id)
-            if fault is not None:
-                yield fault
+            yield from filter(None, [check_architecture(Architecture.model_validate(source), task.id)])
         elif source["kind"] == "folder":
             model_folder = folder / source["path"]
             yield from tuple(_check_folder(model_folder, task.id)) or _check_config(model_folder, context)
@@ -427,9 +419,8 @@ def _check_teachers(spec: Spec, folder: Path) -> Iterator[Diagnostic]:
             if teacher is None or digest(teacher.model.source) == digest(experiment.model.source):
                 continue
             mine, other = (_find_folder(model.source, folder) for model in (experiment.model, teacher.model))
-            fault = compare_tokens(mine, other, str(other)) if mine and other else None
-            if fault is not None:
-                yield fault
+            if mine and other:
+                yield from filter(None, [compare_tokens(mine, other, str(other))])
 
 
 PROMPTS_TRIED = 200
@@ -633,7 +624,3 @@ def _check_hub_model(source: dict[str, Any], context: int) -> Iterator[Diagnosti
         help="download them on a machine with a network: `reodsl fetch SPEC`, or "
         f"`hf download {repo}{option}` (to the folder HF_HOME)",
     )
-
-
-def _join_names(names: list[str]) -> str:
-    return names[0] if len(names) == 1 else ", ".join(names[:-1]) + " and " + names[-1]
