@@ -139,10 +139,10 @@ def curves(forced: Path, benchmarks: Sequence[str]) -> dict[str, dict[str, list[
         .sort("benchmark", "budget")
         .collect(engine="streaming")
     )
-    rows = {name: frame.filter(pl.col("benchmark") == name) for name in benchmarks}
+    frames = {name: frame.filter(pl.col("benchmark") == name) for name in benchmarks}
     return {
-        name: {"budgets": part["budget"].to_list(), "accuracy": part["accuracy"].to_list()}
-        for name, part in rows.items()
+        name: {"budgets": curve["budget"].to_list(), "accuracy": curve["accuracy"].to_list()}
+        for name, curve in frames.items()
     }
 
 

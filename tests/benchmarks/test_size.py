@@ -13,7 +13,7 @@ from reodsl.diagnostics.render import codes
 # These only go down: what is added makes room, and who makes room lowers them. A docstring costs nothing.
 MOST = {
     "files": 339,
-    "lines": 71_260,
+    "lines": 71_250,
     "statements": 40_780,
     "codes": 182,
     "settings": 295,
