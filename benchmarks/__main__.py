@@ -16,6 +16,8 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
+import torch
+
 from benchmarks.tables import markdown
 from reodsl.diagnostics import in_percent
 from reodsl.price.machine import processor
@@ -42,8 +44,15 @@ def run(*words: str) -> Any:
     return json.loads(done.stdout)
 
 
-def text(results: dict[str, Any]) -> str:
-    """Return the results as a page: a row for each claim."""
+def text(by_processor: dict[str, Any]) -> str:
+    """Return the page of results: a table for each kind of processor."""
+    return "# Measured\n\n" + "\n".join(
+        section(processor, results) for processor, results in by_processor.items()
+    )
+
+
+def section(processor: str, results: dict[str, Any]) -> str:
+    """Return the results of a kind of processor: a row for each claim."""
     engine, check, editor, reading, lag, gathering = (
         results[part] for part in ("engine", "check", "editor", "reading", "lag", "gathering")
     )
@@ -100,10 +109,10 @@ def text(results: dict[str, Any]) -> str:
     # Results from before the products of both libraries were measured have no such part.
     if "products" in results:
         rows += product_rows(results["products"], results["step"])
-    return f"""# Measured
+    return f"""## {processor}
 
-Made by `make bench` on {results["machine"]["processor"]}, one thread a process, float32, Python
-{results["machine"]["python"]}. Peers ran in turn with ours; figures are medians. Trust ratios before absolute times.
+Made by `make bench`, one thread a process, float32, Python {results["machine"]["python"]}. Peers ran in turn with ours;
+figures are medians. Trust ratios before absolute times.
 
 {markdown(("what", "figure", ""), rows)}
 """
@@ -147,11 +156,15 @@ def main() -> None:
         print(json.dumps(measure(args.rounds, *([args.peer] if args.part == "step" else [])), indent=1))
         return
     more = ["--rounds", str(args.rounds), "--peer", str(args.peer)]
-    results = {"machine": {"processor": processor(), "python": platform.python_version()}}
+    results = {"machine": {"python": platform.python_version()}}
     results |= {part: run("benchmarks", part, *more) for part in PARTS}
-    (HERE / "results.json").write_text(json.dumps(results, indent=1) + "\n")
-    (HERE / "RESULTS.md").write_text(text(results))
-    print(text(results))
+    path = HERE / "results.json"
+    # The same processor has other instructions on another host.
+    measured = f"{processor()} with {torch.backends.cpu.get_cpu_capability()}"
+    by_processor = json.loads(path.read_text()) | {measured: results}
+    path.write_text(json.dumps(by_processor, indent=1) + "\n")
+    (HERE / "RESULTS.md").write_text(text(by_processor))
+    print(section(measured, results))
 
 
 if __name__ == "__main__":

@@ -10,7 +10,8 @@ import pytest
 
 from benchmarks.__main__ import text
 
-RESULTS: dict[str, Any] = json.loads(Path("benchmarks/results.json").read_text())
+ALL: dict[str, Any] = json.loads(Path("benchmarks/results.json").read_text())
+RESULTS = next(results for processor, results in ALL.items() if "Xeon" in processor)
 VARIED, FIXED = (RESULTS["step"][name]["ratio"] for name in ("varied, max 256", "fixed 128"))
 FIRST, SECOND, THIRD = RESULTS["lag"]["ratios"]
 READING = RESULTS["reading"]
@@ -43,11 +44,12 @@ def test_a_page_says_what_was_measured(page: str, said: str) -> None:
 
 def test_bounds_that_pages_promise_hold() -> None:
     assert "less than 100 ms" in Path("docs/TOOLS.md").read_text()
-    assert RESULTS["editor"]["slowest"] < 100
-    # Seconds of the client for a million tokens, with log-probabilities and without (docs/PROOFS.md).
-    assert READING["with_logprobs"] <= 0.3
-    assert READING["without"] <= 0.1
+    for results in ALL.values():
+        assert results["editor"]["slowest"] < 100
+        # Seconds of the client for a million tokens, with log-probabilities and without (docs/PROOFS.md).
+        assert results["reading"]["with_logprobs"] <= 0.3
+        assert results["reading"]["without"] <= 0.1
 
 
 def test_the_page_of_results_is_made_of_them() -> None:
-    assert Path("benchmarks/RESULTS.md").read_text() == text(RESULTS)
+    assert Path("benchmarks/RESULTS.md").read_text() == text(ALL)
