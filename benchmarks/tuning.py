@@ -1,14 +1,15 @@
-"""Tune a study of REO-RL against length rewards: each arm's learning rate and constant, on seeds that no test sees.
+"""Tune the registered study of docs/PREREGISTERED.md: each arm's learning rate and constant, on seeds that do not test.
 
     python -m benchmarks.tuning TASK FOLDER SEED…   # train what is missing of `two_ways` or `chain`, with runs in FOLDER
-    python -m benchmarks.tuning                     # print the best rate and constant of each arm
+    python -m benchmarks.tuning                     # print the best settings, and write how many seeds the page's tests need
 
-The grid is every rate with every constant, for all arms alike. Results are kept in benchmarks/tables/tuning.csv.
+The first seed trains every rate of `RATES` with every constant, for all arms alike, and the rates around them with the
+middle constants. It chooses each arm's rate; all seeds choose its constant at that rate. The numbers are kept in
+benchmarks/tables/tuning_TASK.parquet.
 """
 
 from __future__ import annotations
 
-import subprocess
 import sys
 from collections.abc import Mapping
 from itertools import product
@@ -16,105 +17,139 @@ from pathlib import Path
 
 import polars as pl
 
-from benchmarks.tables import ROOT, markdown, path_of
+from benchmarks.equal import LEVEL, LONGEST, MARGIN, PAGE, RIVALS, arrange, keep, read_cells, subtract, train
+from benchmarks.tables import KEPT, markdown, rewrite
+from reodsl.numbers.extension import extend
 
-RATES = ("5e-4", "1e-3", "2e-3", "4e-3")
+SEEDS = (1001, 1002, 1003)
+RATES = ("1e-3", "2e-3")
+AROUND = ("5e-4", "4e-3")
+"""Rates on both sides of the grid, which show that the best rate lies inside."""
 CONSTANTS: Mapping[str, tuple[str, tuple[str, ...]]] = {
     "norm": ("alpha", ("0.2", "0.4", "0.6", "0.8", "1")),
     "harmony": ("gamma", ("0.5", "1", "2", "4", "8")),
     "budget": ("cap", ("20 tokens", "28 tokens", "40 tokens", "56 tokens", "80 tokens")),
 }
-"""The parameter of each rival's constant, and its grid."""
-LONGEST = {"two_ways": 160, "chain": 128}
-"""The longest response of each task, in tokens."""
-SETTINGS = ["task", "seed", "arm", "rate", "constant"]
+"""The parameter of each rival's constant, and its grid. `alpha` has no values above 1."""
+ARMS = ("vanilla", "reo_5", *CONSTANTS)
+SETTINGS = ("arm", "rate", "constant")
+LEAST = 2.0
+"""The difference of REG in tokens that the study is to find."""
 
 
-def train(task: str, seed: int, rate: str, index: int, out: Path) -> None:
-    """Train and evaluate all arms with a rate and the constants at an index; finished tasks are not run again."""
-    values = [f"seeds=[{seed}]", *(f"{name}={constants[index]}" for name, constants in CONSTANTS.values())]
-    values += [f"lr_{arm}={rate}" for arm in ("vanilla", "reo", *CONSTANTS)]
-    words = [word for value in values for word in ("--set", value)]
-    spec = ROOT / "specs" / "miniature" / f"equal_{task}.reo"
-    program = Path(sys.executable).with_name("reodsl")
-    subprocess.run([program, "run", spec, "--local", "-q", "--out", out, *words], check=True)
+def path_of(task: str) -> Path:
+    """Return the file of a task's kept numbers."""
+    return KEPT / f"tuning_{task}.parquet"
 
 
-def measure_distance(curve: pl.DataFrame, longest: int) -> float:
-    """Return the area between a curve and an accuracy of 1, in tokens: REG against a perfect frontier.
-
-    Args:
-        curve: Columns `budget` (tokens) and `accuracy` (0 to 1).
-        longest: The budget at which the area ends.
-    """
-    points = curve.filter(pl.col("budget") <= longest).sort("budget")
-    widths = pl.col("budget").diff()
-    missed = 1 - (pl.col("accuracy") + pl.col("accuracy").shift()) / 2
-    return float(points.select((widths * missed).sum()).item())
+def list_runs(task: str, seed: int) -> list[tuple[str, Mapping[str, str], int]]:
+    """Return the runs of a seed: a name, the rate of each arm, and an index into the grids of constants."""
+    if seed == SEEDS[0]:
+        pairs = [*product(RATES, range(5)), *((rate, 2) for rate in AROUND)]
+        return [(f"{rate}-{index}", dict.fromkeys(ARMS, rate), index) for rate, index in pairs]
+    first = pl.read_parquet(path_of(task)).filter(pl.col("seed") == SEEDS[0])
+    best = dict(list_best(first).select("arm", "rate").iter_rows())
+    return [(f"best-{index}", best, index) for index in range(5)]
 
 
-def read_run(task: str, seed: int, rate: str, index: int, out: Path) -> pl.DataFrame:
-    """Return a row for each arm of a run: its settings, and accuracy, length and distance as means over benchmarks."""
-    tables = {
-        name: pl.read_parquet(out / "tables" / f"{name}.parquet").filter(pl.col("benchmark") == "mean")
-        for name in ("per_seed", "curves")
-    }
-    rows = []
-    for arm, accuracy, length in tables["per_seed"].select("arm", "accuracy", "length").iter_rows():
-        constant = CONSTANTS[arm][1][index].removesuffix(" tokens") if arm in CONSTANTS else ""
-        distance = measure_distance(tables["curves"].filter(pl.col("arm") == arm), LONGEST[task])
-        rows.append(
-            (task, seed, arm, rate, constant, round(accuracy, 4), round(length, 4), round(distance, 4))
-        )
-    return pl.DataFrame(rows, schema=[*SETTINGS, "accuracy", "length", "distance"], orient="row")
+def list_values(seed: int, rates: Mapping[str, str], index: int) -> list[str]:
+    """Return the parameters of a run."""
+    constants = [f"{name}={values[index]}" for name, values in CONSTANTS.values()]
+    return [f"seeds=[{seed}]", *constants, *(f"lr_{arm.removesuffix('_5')}={rates[arm]}" for arm in ARMS)]
 
 
-def keep_rows(rows: pl.DataFrame) -> None:
-    """Add rows to the kept table; rows of the same settings are replaced."""
-    path = path_of("tuning")
-    parts = [pl.read_csv(path, schema=rows.schema).fill_null("")] if path.exists() else []
-    kept = pl.concat([*parts, rows]).unique(SETTINGS, keep="last", maintain_order=True)
-    kept.sort(
-        "task", "seed", "arm", pl.col("rate").cast(float), pl.col("constant").cast(float, strict=False)
-    ).write_csv(path)
+def add_settings(rows: pl.DataFrame, rates: Mapping[str, str], index: int) -> pl.DataFrame:
+    """Return a run's rows of trained arms with their settings; an arm without a constant has an empty text."""
+    constants = {arm: values[index].removesuffix(" tokens") for arm, (_, values) in CONSTANTS.items()}
+    arm = pl.col("arm")
+    settings = [
+        arm.replace_strict(rates, return_dtype=pl.String()).alias("rate"),
+        arm.replace_strict(constants, default="", return_dtype=pl.String()).alias("constant"),
+    ]
+    return rows.filter(arm != "base").select(arm, *settings, pl.all().exclude("arm"))
+
+
+def average(rows: pl.DataFrame) -> pl.DataFrame:
+    """Return each setting's number of seeds, and its accuracy, length and area as means over seeds and questions."""
+    return rows.group_by(SETTINGS, maintain_order=True).agg(
+        pl.col("seed").n_unique().alias("seeds"), pl.col("accuracy", "length", "area").mean()
+    )
 
 
 def list_best(rows: pl.DataFrame) -> pl.DataFrame:
-    """Return each arm's settings with the least mean distance over seeds.
-
-    Args:
-        rows: The kept table.
-
-    Returns:
-        Columns `task`, `arm`, `rate`, `constant`, `seeds`, `accuracy`, `length` and `distance`.
-    """
-    means = rows.filter(pl.col("arm") != "base").group_by(
-        "task", "arm", "rate", "constant", maintain_order=True
+    """Return each arm's settings with the least mean area, among the settings with the most seeds."""
+    means = average(rows)
+    return (
+        means.filter(pl.col("seeds") == pl.col("seeds").max().over("arm"))
+        .sort("area")
+        .group_by("arm")
+        .first()
+        .sort("area")
     )
-    table = means.agg(pl.len().alias("seeds"), pl.col("accuracy", "length", "distance").mean())
-    return table.sort("distance").group_by("task", "arm").first().sort("task", "distance")
+
+
+def count_seeds(rows: pl.DataFrame) -> list[tuple[str, int | None, int | None]]:
+    """Return for each rival how many seeds find `LEAST` after Holm, and how many show two equal arms the same.
+
+    All arms have their best settings. Both counts have a power of 80%, averaged over the variances that the tuning seeds
+    allow. A count is None if it is above 100.
+    """
+    best = rows.join(list_best(rows), on=SETTINGS, how="semi")
+    seeds, questions = best["seed"].n_unique(), best.select("benchmark", "question").n_unique()
+    cells = arrange(best)
+    counts = []
+    for rival in RIVALS:
+        spread = subtract(cells, "reo_5", rival).spreads[-1]
+        found, same = (
+            extend(
+                gap,
+                spread,
+                seeds=seeds,
+                questions=questions,
+                level=LEVEL / (len(RIVALS) * len(LONGEST)),
+                same_level=LEVEL,
+                margin=MARGIN,
+            )
+            for gap in (LEAST, 0.0)
+        )
+        counts.append((rival, found.seeds, same.same_seeds))
+    return counts
+
+
+def texts() -> dict[str, str]:
+    """Return the page's table of how many seeds its tests need, by the name of its marker."""
+    rows = [
+        (task, RIVALS[rival], *("more than 100" if count is None else count for count in counts))
+        for task in LONGEST
+        for rival, *counts in count_seeds(pl.read_parquet(path_of(task)))
+    ]
+    head = (
+        "task",
+        "REO-RL against",
+        f">seeds for {LEAST:g} tokens",
+        f">seeds for the same within {MARGIN:g}",
+    )
+    return {"equal_power": markdown(head, rows)}
 
 
 def main() -> None:
-    """Train what is missing, or print the best settings."""
+    """Train what is missing, or print the best settings and write the page."""
     if not sys.argv[1:]:
-        best = list_best(
-            pl.read_csv(
-                path_of("tuning"), schema_overrides={"rate": pl.String(), "constant": pl.String()}
-            ).fill_null("")
-        )
-        print(
-            markdown(
-                best.columns, best.with_columns(pl.col("accuracy", "length", "distance").round(3)).iter_rows()
+        for task in LONGEST:
+            best = list_best(pl.read_parquet(path_of(task))).with_columns(
+                pl.col("accuracy", "length", "area").cast(pl.Float64).round(3)
             )
-        )
+            print(markdown((task, *best.columns[1:]), best.iter_rows()))
+        rewrite(PAGE, texts())
         return
     task, folder = sys.argv[1], Path(sys.argv[2])
-    for seed, rate, index in product(map(int, sys.argv[3:]), RATES, range(5)):
-        out = folder / f"{task}-{seed}-{rate}-{index}"
-        if not (out / "tables" / "curves.parquet").exists():
-            train(task, seed, rate, index, out)
-        keep_rows(read_run(task, seed, rate, index, out))
+    for seed in map(int, sys.argv[3:]):
+        for name, rates, index in list_runs(task, seed):
+            out = folder / f"{task}-{seed}-{name}"
+            if not (out / "tables" / "curves.parquet").exists():
+                train(f"tune_{task}", out, list_values(seed, rates, index))
+            rows = add_settings(read_cells(out, LONGEST[task], seed), rates, index)
+            keep(rows, path_of(task), (*SETTINGS, "seed", "benchmark", "question"))
 
 
 if __name__ == "__main__":

@@ -1,0 +1,132 @@
+"""The registered study: its numbers are compared as its page says, and neither the page nor its specs change."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+import pytest
+
+from benchmarks import equal, tables, tuning
+from reodsl.graph.lower import lower
+from reodsl.graph.task import Task
+from reodsl.language import compile_file
+from reodsl.numbers.curves import Curve
+from reodsl.numbers.intervals import Interval
+from reodsl.numbers.reg import reg
+
+ROOT = Path(__file__).resolve().parents[2]
+SPECS = {task: ROOT / "specs" / "miniature" / f"equal_{task}.reo" for task in equal.LONGEST}
+
+
+def draw_rows(areas: dict[str, float], seeds: int = 6, questions: int = 20) -> pl.DataFrame:
+    """Return rows of arms with given mean areas, whose differences vary by 0.5 over seeds and by 1 over questions."""
+    noise = np.random.default_rng(1)
+    return pl.DataFrame([
+        {"arm": arm, "seed": seed, "benchmark": part, "question": question, "accuracy": 0.9, "length": 30.0}
+        | {"area": area + shift + noise.normal(0, 1)}
+        for arm, area in areas.items()
+        for seed, shift in enumerate(noise.normal(0, 0.5, seeds))
+        for part in ("easy", "hard")
+        for question in range(questions)
+    ])  # fmt: skip
+
+
+def test_the_page_has_the_tables_of_the_kept_numbers() -> None:
+    page = equal.PAGE.read_text()
+    assert tables.place(page, equal.texts() | tuning.texts()) == page
+
+
+def test_comparisons_are_judged_as_registered() -> None:
+    areas = {"vanilla": 40.0, "reo_5": 20.0, "norm": 26.0, "harmony": 20.1, "budget": 14.0}
+    cells = equal.arrange(draw_rows(areas))
+    found = equal.subtract(cells, "reo_5", "norm")
+    assert found.value == pytest.approx(-6.0, abs=0.8)
+    assert found.low is not None
+    assert found.high is not None
+    assert found.low < -6.0 < found.high
+    rows = [line.split(" | ") for line in equal.primary({"chain": cells, "two_ways": cells}).splitlines()[2:]]
+    assert [row[-1].removesuffix(" |") for row in rows] == ["ahead", "not separated", "behind"] * 2
+    least = min(equal.subtract(cells, "reo_5", rival).p or 0.0 for rival in equal.RIVALS)
+    assert min(float(row[3]) for row in rows) == pytest.approx(min(6 * least, 1.0), abs=5e-5), "six, by Holm"
+    costly = Interval(-0.02), Interval(-0.005)
+    gap = Interval(-3.0)
+    assert [equal.judge(gap, of, 0.01) for of in costly] == ["lower REG, at a price in accuracy", "ahead"]
+
+
+def test_equal_arms_are_the_same_within_the_margin_and_others_are_not() -> None:
+    cells = equal.arrange(draw_rows({"reo_5": 20.0, "reo_10": 20.1, "oracle": 24.0}))
+    rows = equal.equivalence({"chain": cells}).splitlines()[2:]
+    assert [row.split(" | ")[-1] for row in rows] == ["yes |", "no |"]
+
+
+def test_an_area_differs_from_reg_by_what_is_the_same_for_all_arms(tmp_path: Path) -> None:
+    """A question's area is its REG against an accuracy of 1."""
+    folder = tmp_path / "arms" / "norm.s7"
+    folder.mkdir(parents=True)
+    (tmp_path / "tables").mkdir()
+    pl.DataFrame({"arm": ["norm"]}).write_parquet(tmp_path / "tables" / "per_seed.parquet")
+    samples = {"benchmark": ["easy"] * 2, "question": ["a", "b"], "correct": [True, False], "tokens": [9, 12]}
+    pl.DataFrame(samples).write_parquet(folder / "samples.parquet")
+    curves = {"a": (0.0, 1.0, 1.0, 1.0), "b": (0.0, 0.0, 1.0, 0.0)}
+    forced = [
+        ("easy", q, b, bool(right))
+        for q, of in curves.items()
+        for b, right in zip((0, 4, 10, 20), of, strict=True)
+    ]
+    pl.DataFrame(forced, ["benchmark", "question", "budget", "correct"], orient="row").write_parquet(
+        folder / "forced.parquet"
+    )
+    rows = equal.read_cells(tmp_path, 10, 7)
+    whole = Curve((0, 10), (1.0, 1.0))
+    assert rows["area"].to_list() == [
+        pytest.approx(reg(whole, Curve((0, 4, 10), of[:3]), grid=(0, 4, 10))) for of in curves.values()
+    ]
+    assert rows.select("seed", "question", "length").rows() == [(7, 0, 9.0), (7, 1, 12.0)]
+
+
+@pytest.mark.parametrize("task", SPECS)
+def test_the_spec_has_the_tuned_settings_and_their_rate_is_inside(task: str) -> None:
+    """The first seed alone has the rates around the grid: they are worse there than the best rate of every arm."""
+    kept = pl.read_parquet(tuning.path_of(task))
+    best = tuning.list_best(kept)
+    assert set(best["seeds"]) == {len(tuning.SEEDS)}
+    around = (
+        tuning.average(kept.filter(pl.col("rate").is_in(tuning.AROUND)))
+        .group_by("arm")
+        .agg(pl.col("area").min())
+    )
+    joined = best.join(around, on="arm", suffix="_around")
+    assert joined.height == best.height
+    assert (joined["area"] < joined["area_around"]).all()
+    source = SPECS[task].read_text()
+    for arm, rate, constant, *_ in best.iter_rows():
+        assert re.search(rf"param lr_{arm.removesuffix('_5')}: number = {rate}\n", source), (arm, rate)
+        if arm in tuning.CONSTANTS:
+            assert re.search(rf"param {tuning.CONSTANTS[arm][0]}: \w+ = {constant}\b", source), (
+                arm,
+                constant,
+            )
+
+
+def test_a_seed_that_is_not_registered_is_refused(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(equal, "SEEDS", range(2001, 2010))
+    for steps, seed in (("8", "101"), ("16", "2009"), ("9", "2001")):
+        monkeypatch.setattr("sys.argv", ["equal", "chain", steps, str(tmp_path), seed])
+        with pytest.raises(SystemExit, match="is not registered"):
+            equal.main()
+
+
+def test_a_seed_is_computed_alike_alone_and_among_others() -> None:
+    """So every seed may be a run of its own: its trainings and evaluations are those of one run of all."""
+
+    def tasks(seeds: str) -> dict[str, Task]:
+        found = compile_file(SPECS["chain"], sets={"seeds": seeds}, target="equal_chain").spec
+        assert found is not None
+        return {task.id: task for task in lower(found).tasks if task.kind not in ("score", "report")}
+
+    alone, among = tasks("[7]"), tasks("[1,2,7]")
+    assert {task.kind for task in alone.values()} >= {"train", "evaluate"}
+    assert alone == {name: among[name] for name in alone}
