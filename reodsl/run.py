@@ -18,6 +18,7 @@ from reodsl.plan.verdict import Plan, Ready
 from reodsl.price import Prices, price, read_history, sizes_at_hand
 from reodsl.price.history import questions_in
 from reodsl.price.machine import measure
+from reodsl.price.prices import bound_elapsed
 from reodsl.price.show import refusals
 from reodsl.store import runs
 from reodsl.store.consent import (
@@ -104,6 +105,12 @@ def _count_local_questions(ready: Ready) -> Mapping[str, int]:
     return {} if count is None else count(uncounted, ready.keys.folder)
 
 
+def expect_seconds(ready: Ready, plan: Plan, prices: Prices) -> float | None:
+    """Return the seconds that the tasks of a plan take at least; None if a price is unknown."""
+    elapsed = bound_elapsed(ready.graph, prices, (*plan.now, *plan.later))
+    return elapsed.seconds if elapsed is not None else None
+
+
 def run(ready: Ready, plan: Plan, machine: Machine, out: Path, listener: Listener) -> RunOutcome:
     """Run the tasks of a plan that have no result, and write the report under `out`.
 
@@ -168,7 +175,7 @@ def run(ready: Ready, plan: Plan, machine: Machine, out: Path, listener: Listene
     python = {code.name: code.checksum for code in user_code}
     record = runs.begin(store, ready.spec, plan.digest, python)
     writer = runs.Writer(store, record)
-    writer.begin(len(ready.graph.tasks))
+    writer.begin(len(ready.graph.tasks), expect_seconds(ready, plan, prices))
     status: runs.Status = "interrupted"
 
     def done(task_id: str, key: str) -> None:

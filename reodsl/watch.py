@@ -80,6 +80,8 @@ class RunState:
     """Number of results."""
     began: float | None
     """Start, in seconds since the epoch."""
+    expected: float | None
+    """Seconds that the run takes at least, as its price says; None if unknown."""
     going: tuple[RunningTask, ...]
     """Running tasks."""
     finished: tuple[FinishedTask, ...]
@@ -110,13 +112,14 @@ def read_state(store: Store, record: RunRecord, *, with_steps: bool = True) -> R
     status = read_status(store, record)
     total: int | None = None
     began: float | None = None
+    expected: float | None = None
     started: dict[str, dict[str, Any]] = {}
     waiting: set[str] = set()
     finished: dict[str, FinishedTask] = {}
     for event in events(store, record):
         kind, task = event["kind"], event.get("task", "")
         if kind == "began":
-            total, began = event["total"], event["at"]
+            total, began, expected = event["total"], event["at"], event.get("seconds")
         elif kind == "started":
             started[task] = event
             waiting.discard(task)
@@ -143,7 +146,8 @@ def read_state(store: Store, record: RunRecord, *, with_steps: bool = True) -> R
             for running in going
         }
         going = []
-    return RunState(record, status, total, len(record.tasks), began, tuple(going), tuple(finished.values()))
+    results = len(record.tasks)
+    return RunState(record, status, total, results, began, expected, tuple(going), tuple(finished.values()))
 
 
 def _format_progress(task: RunningTask) -> str:

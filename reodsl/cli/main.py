@@ -40,6 +40,8 @@ _FILES = {
 """Modules by command, for commands whose module has another name."""
 _SHORT = frozenset({"check", "diff", "fmt", "graph", "plan", "why"})
 """Commands that run without garbage collection: they free little before their end, and collecting takes 20% of the time."""
+_FIRST = {"rehearse": "reading the spec", "run": "reading the spec", "watch": "looking for the run"}
+"""The first line of a command in a terminal, before its imports."""
 _LONG = frozenset({"rehearse", "run"})
 """Commands that run code of users and packages, which may hang."""
 
@@ -102,6 +104,13 @@ class Commands(click.Group):
             click.UsageError: with the nearest name, for an unknown command.
         """
         name = args[0] if args else ""
+        if (
+            name in _FIRST
+            and sys.stderr.isatty()
+            and not {"-q", "--quiet", "--json", "-h", "--help"} & {*args}
+        ):
+            # The imports and the plan take seconds on a busy machine.
+            click.echo(_FIRST[name], err=True)
         if name and not name.startswith("-") and self.get_command(ctx, name) is None:
             refuse(refuse_dropped(f"reodsl {name}"))
             names = self.list_commands(ctx)

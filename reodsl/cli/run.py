@@ -22,8 +22,7 @@ from reodsl.language.modules import STD
 from reodsl.plan.places import locate_failures
 from reodsl.plan.registry import Machine, RunResults
 from reodsl.plan.verdict import Plan, Ready
-from reodsl.price.prices import bound_elapsed
-from reodsl.run import RunOutcome, prices_of, run
+from reodsl.run import RunOutcome, expect_seconds, prices_of, run
 from reodsl.store.consent import FunctionCode, name_allowed
 from reodsl.store.layout import run_folder
 from reodsl.track.trackers import TRACKERS, Trackers, chosen
@@ -161,8 +160,7 @@ class Watcher:
         self.ready, self.out, self.quiet, self.begun = ready, out, quiet, False
         self.silent = quiet or as_json
         self.todo = (*plan.now, *plan.later)
-        elapsed = bound_elapsed(ready.graph, prices_of(ready), self.todo)
-        expected = elapsed.seconds if elapsed is not None else None
+        expected = expect_seconds(ready, plan, prices_of(ready))
         # The checks that follow take a while. They say what is not installed where `rich` is not.
         shape = (len(ready.graph.tasks), self.title, self.silent, sys.stderr.isatty(), expected)
         self.display = display(*shape) if find_spec("rich") is not None else None

@@ -110,6 +110,16 @@ class Board:
         pace = (self.clock() - began) / (task.progress.done - first_step)
         return pace * (task.progress.total - task.progress.done)
 
+    def whole(self) -> float | None:
+        """Return the seconds that the run takes: as its price says, or more if a running task needs longer at its pace.
+
+        The result is None if the price or the begin is unknown.
+        """
+        if self.began is None or not self.expected:
+            return None
+        lefts = (self.left(task) or 0.0 for task in list(self.running.values()))
+        return max(self.expected, self.clock() - self.began + max(lefts, default=0.0))
+
     def rest(self, task: RunningTask) -> str:
         """Return the time that a task still needs as text, `2 min left`, or the time that it has run if that is unknown."""
         left_s = self.left(task)
@@ -138,7 +148,7 @@ def draw(board: Board, console: Console) -> Group:
 
     count = f"{board.count} of {board.total} tasks" if board.total is not None else f"{board.count} results"
     elapsed = "" if board.began is None else f"  {span(board.clock() - board.began)}"
-    elapsed += f" of about {span(board.expected)}" if elapsed and board.expected else ""
+    elapsed += f" of about {span(seconds)}" if (seconds := board.whole()) is not None else ""
     table, tall_rows = Table.grid(padding=(0, 2, 0, 0)), []
     # A copy, as another thread may add and remove tasks.
     tasks = list(board.running.values())
@@ -368,7 +378,8 @@ def _follow_run(look: Callable[[], RunState], state: RunState, interval_s: float
     width, height = None if is_terminal else 200, None if is_terminal and is_following else 10_000
     console = Console(highlight=False, width=width, height=height)
     began = None if state.has_ended else state.began
-    board = Board(f"{state.record.study} {state.record.spec[:8]}", state.total, time.time, began)
+    title = f"{state.record.study} {state.record.spec[:8]}"
+    board = Board(title, state.total, time.time, began, state.expected)
     display = Display(board, console, is_terminal)
     seen = {task.task for task in state.finished if task.kind == "finished" and not task.failing}
     _show_state(display, state, seen)

@@ -280,9 +280,9 @@ class Writer:
         with storing(self.store.root), _file(self.store, self.record, "tasks").open("ab") as file:
             file.write(f"{key} {task_id}\n".encode())
 
-    def begin(self, total: int) -> None:
-        """Write an event that the run began, with its total number of tasks."""
-        self._note({"kind": "began", "total": total})
+    def begin(self, total: int, expected: float | None = None) -> None:
+        """Write an event that the run began, with its number of tasks, and the seconds that its price expects if known."""
+        self._note({"kind": "began", "total": total} | ({} if expected is None else {"seconds": expected}))
 
     def note(self, event: Event) -> None:
         """Append an event of a task to the run's events.
@@ -311,8 +311,8 @@ class Writer:
 def events(store: Store, record: RunRecord) -> list[dict[str, Any]]:
     """Return the events of a run so far, oldest first, without lines that are damaged or being written.
 
-    Each event has `at` (seconds since the epoch) and `kind`. The kind is `began` with `total`, the number of tasks, or
-    the kind of an `Event` with the name of its `task`.
+    Each event has `at` (seconds since the epoch) and `kind`. The kind is `began` with `total`, the number of tasks, and
+    `seconds`, their expected time if known, or the kind of an `Event` with the name of its `task`.
     """
     parsed = map(_read_event, read_lines(_file(store, record, "events")))
     return [event for event in parsed if event is not None]

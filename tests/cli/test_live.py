@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import re
+import time
 
 import pytest
 from rich.console import Console
@@ -80,7 +81,7 @@ def test_plain_lines_tell_starts_ends_and_progress_now_and_then(capsys: pytest.C
 
 def test_the_table_shows_running_tasks_and_leaves_what_ended(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Live, "start", lambda self: None)
-    board = Board("mini 0123abcd", 2, began=0.0, expected=200.0)
+    board = Board("mini 0123abcd", 2, time.monotonic, time.monotonic(), 200.0)
     console = Console(file=io.StringIO(), width=140)
     table = Display(board, console, live=True)
     table.hear(Event("started", "reo.train.s1"))
@@ -88,11 +89,14 @@ def test_the_table_shows_running_tasks_and_leaves_what_ended(monkeypatch: pytest
     for _ in range(3):
         table.hear(progress(6, reward=0.75))
     console.print(draw(board, console))
+    # A task whose pace needs longer corrects the price.
+    board.first["reo.train.s1"] = (time.monotonic() - 300, 3)
+    assert board.whole() == pytest.approx(400, abs=5)
     table.hear(Event("waiting", "[bold]x"))
     table.hear(Event("finished", "reo.train.s1", seconds=3))
     table.close()
     text = console.file.getvalue()  # type: ignore[attr-defined]
-    assert re.search(r"mini 0123abcd  0 of 2 tasks  \d.* of about 3 min 20 s\n", text)
+    assert re.search(r"mini 0123abcd  0 of 2 tasks  0 s of about 3 min 20 s\n", text)
     assert "6/10" in text
     assert "reward 0.75" in text
     # The curve of its steps, as `watch` shows it: a bar a step.

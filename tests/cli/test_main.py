@@ -41,6 +41,22 @@ def test_help_lists_every_command_in_one_group_and_each_teaches_by_example(
         assert f"  reodsl {name}" in capsys.readouterr().out
 
 
+@pytest.mark.parametrize("name", ["run", "watch"])
+def test_a_long_command_says_something_before_its_imports(
+    name: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    said = {}
+
+    def load(module: str) -> object:
+        said.setdefault(module, capsys.readouterr().err)
+        return import_module(module)
+
+    monkeypatch.setattr(command_line.importlib, "import_module", load)
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
+    cli.resolve_command(click.Context(cli), [name, "x.reo"])
+    assert said == {f"reodsl.cli.{name}": command_line._FIRST[name] + "\n"}
+
+
 def test_an_unknown_command_gets_the_nearest(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["pln"]) == 1
     assert "did you mean `plan`?" in capsys.readouterr().err

@@ -196,7 +196,8 @@ def test_a_run_whose_process_died_is_stopped(place: Path, capsys: pytest.Capture
 
 
 def test_torn_and_damaged_lines_are_no_events(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    store, record, log = left(place, {"at": 1.0, "kind": "began", "total": 3})
+    store, record, log = left(place, {"at": 1.0, "kind": "began", "total": 3, "seconds": 9.0})
+    assert read_state(store, record).expected == 9
     log.write_text(log.read_text() + '{"at": 1, "kind": "fini')
     assert len(events(store, record)) == 1
     log.write_text('{"kind": 3}\n{"at": "x"}\n[]\n')
