@@ -94,8 +94,8 @@ def trust_options(command: Command) -> Command:
         click.option(
             "--without-sandbox",
             is_flag=True,
-            help="Run a package's scorers without the sandbox, on a machine that cannot confine them. Unsafe:"
-            " they may execute what a model wrote. A loss in Python is never confined.",
+            help="Run a package's scorers and your Python without the sandbox, on a machine that cannot confine"
+            " them. Unsafe: they may execute what a model wrote. A loss in Python is never confined.",
         ),
     ):
         command = option(command)

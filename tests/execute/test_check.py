@@ -10,7 +10,9 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 
+from reodsl.cli.main import cli
 from reodsl.diagnostics import Problem
 from reodsl.graph.lower import lower
 from reodsl.graph.task import Task
@@ -411,7 +413,16 @@ def test_what_torch_was_built_for_is_read_and_not_imported(
 def test_scorers_that_evaluate_are_refused_where_nothing_confines_them(
     verifier: str, unconfined: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Programs are refused whatever is said."""
+    """Programs are refused whatever is said, as the option's help and SECURITY.md have it."""
+    shown = " ".join(CliRunner().invoke(cli, ["run", "--help"], terminal_width=80).output.split())
+    page = " ".join((Path(__file__).parents[2] / "SECURITY.md").read_text().split())
+    for said, words in (
+        (shown, "Run a package's scorers and your Python without the sandbox"),
+        (shown, "A loss in Python is never confined."),
+        (page, "runs both unconfined, and the report says so. `math` needs no option"),
+        (page, "Programs of code tasks are always refused."),
+    ):
+        assert said.count(words) == 1
     (tmp_path / "checks.py").write_text("def check(answer):\n    return True\n")
     spec = make.four()
     evaluate = next(task for task in lower(spec).tasks if task.kind == "evaluate")
