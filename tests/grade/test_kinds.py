@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -59,6 +59,15 @@ def test_the_page_counts_the_kinds(math: PooledVerifier, request: pytest.Fixture
     rejected_of = f"{count[True, False]:,} of {count[True, True] + count[True, False]:,}"
     row = f"| today, dates, words and other kinds | {rejected_of} | 0 of {count[False, False]:,} |"
     assert row in PAGE.read_text("utf-8"), row
+
+
+def test_an_answer_takes_four_hundred_calls(calls: Callable[[Callable[[], object]], int]) -> None:
+    """How fast answers are graded, without a clock: mathematics beside a reference that has been read."""
+    rows = [row for table in TABLES for row in rows_of(table)]
+    for gold, text, _, _ in rows:
+        judge(gold, text, 1e-4)
+    work = calls(lambda: [judge(gold, text, 1e-4) for gold, text, _, _ in rows])
+    assert work <= 420 * len(rows)
 
 
 def test_what_compares_answers_imports_nothing_else_of_the_project() -> None:
