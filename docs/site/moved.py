@@ -78,7 +78,6 @@ MOVED = {
     "JSON.md#acceptance": "JSON.md#accepted-result",
     "JSON.md#outcome": "JSON.md#verdict",
     "SANDBOX.md": "../SECURITY.md#the-sandbox",
-    "EVIDENCE.md#a-preregistered-study": "PREREGISTERED.md",
     "EVIDENCE.md#results": "EVIDENCE.md#a-real-language-model-on-two-cores",
     "EVIDENCE.md#cost": "EVIDENCE.md#a-real-language-model-on-two-cores",
     "OWN_CODE.md#limits": "OWN_CODE.md#limits-and-failures",

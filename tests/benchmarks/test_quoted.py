@@ -30,9 +30,7 @@ def quote_few_seeds() -> str:
         for ranges, cells in zip(found, (differences, [row[column] for row in shares[1:]]), strict=True):
             values = sorted(float(cell.rstrip("%")) for cell in cells)
             ranges.append(f"{values[0]}–{values[-1]}%")
-    return (
-        f"With 1, 2, 3 seeds they contain it in {', '.join(found[0])}, and shares in {', '.join(found[1])}."
-    )
+    return f"with 1, 2, 3 seeds in {', '.join(found[0])}, and shares in {', '.join(found[1])}."
 
 
 @pytest.mark.parametrize(
