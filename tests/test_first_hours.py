@@ -19,20 +19,16 @@ SHOWN_BY: dict[str, tuple[str, ...]] = {
         "doubts/test_answers.py::test_a_step_of_training_is_told_of_by_its_share",
     ),
     "what the objective lacks is said to be unsupported, and what it has is named": (
-        "language/test_messages_that_lead_on.py::test_what_no_objective_has_is_said_to_be_unsupported",
-        "language/test_messages_that_lead_on.py::test_an_objective_of_other_tools_leads_to_the_setting_for_it",
+        "language/test_slips.py::test_slips",
     ),
     "batch normalisation goes together with dynamic sampling": (
         "train/test_gather.py::test_a_batch_of_several_rounds_is_normalised_as_one",
     ),
     "a reward is tried on a group made by hand": ("cli/test_reward.py::test_numbers_by_hand",),
     "the help of a message can be followed": (
-        "language/test_messages_that_lead_on.py::test_a_number_of_a_param_leads_to_the_type_that_it_lacks",
-        "language/test_messages_that_lead_on.py::test_one_name_for_a_reward_and_an_experiment_is_one_error",
-        "language/test_messages_that_lead_on.py::test_white_space_is_not_called_empty",
+        "language/test_slips.py::test_slips",
         "language/test_messages_that_lead_on.py::test_an_answer_may_end_with_its_line",
         "language/test_messages_that_lead_on.py::test_a_method_in_place_of_a_value_is_told_how_it_is_written",
-        "language/test_messages_that_lead_on.py::test_an_experiment_called_dpo_trains_by_dpo",
         "language/test_reward_functions.py::test_a_fraction_beside_a_length_is_no_number_of_tokens",
     ),
     "brackets, marks and spreads in the terminal are explained": (
@@ -95,7 +91,7 @@ ONE_MESSAGE_FOR: dict[str, tuple[str, ...]] = {
     "own code that imports what is not there": (f"{_OWN}::imports", f"{_OWN}::{_ALL_FAIL}"),
     "an entropy bonus of a method that has none": (
         "language/test_messages_that_lead_on.py::test_a_change_of_one_experiment_is_not_told_to_name_it",
-        "language/test_messages_that_lead_on.py::test_nothing_is_trained_by_an_entropy_bonus_at_a_rate_of_0",
+        "language/test_slips.py::test_slips",
     ),
     "splits that a reward does not have, or of two kinds": (
         "language/test_splits_anywhere.py::test_what_is_wrong_is_said_once",

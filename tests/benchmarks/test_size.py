@@ -17,7 +17,7 @@ MOST = {
     "statements": 40_781,
     "codes": 182,
     "settings": 295,
-    "lines of tests": 78_750,
+    "lines of tests": 78_720,
 }
 
 

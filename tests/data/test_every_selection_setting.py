@@ -79,6 +79,7 @@ def selected(tmp_path: Path) -> Callable[..., tuple[str, list[dict[str, object]]
             "response": f"{number}.{sample}",
             "tokens": tokens,
             "finish": "stop",
+            "answer": "1",
             "correct": bool(right[number][sample]),
         }
         for number, each in enumerate(lengths)

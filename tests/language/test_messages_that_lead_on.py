@@ -65,21 +65,21 @@ def test_a_function_of_other_languages_leads_to_what_serves(
     reward = "reward r {{\n  let a = len(y) / 1K tokens\n  {}\n}}\n"
     (found,) = errors(HEAD + MINE + reward.format(f"correct(y) + {name}(a)"))
     assert (found.code, found.help) == ("E0201", FUNCTIONS_ELSEWHERE[name])
-    (code,) = re.findall("`([^`]*)`", FUNCTIONS_ELSEWHERE[name])
-    if "kl" in code:
-        assert not errors(HEAD + MINE.replace("reward = outcome", f"reward = outcome\n  {code}"))
-        return
-    value = code.replace("…", "clip(a, 0, 1)")
-    value = f"1 if {value} else 0" if ">" in code.replace("> 0 else", "") or "==" in code else value
-    value = (
-        f"correct(y) / {value} * 1 token"
-        if code == "len(y)"
-        else f"{value} + z(a)"
-        if code[0] == "z"
-        else value
-    )
-    value = f"correct(y) + {value} / 1K tokens" if code.startswith("mean(len") else value
-    assert not errors(HEAD + MINE + reward.format(value)), value
+    for code in re.findall("`([^`]*)`", FUNCTIONS_ELSEWHERE[name]):
+        if "kl" in code:
+            assert not errors(HEAD + MINE.replace("reward = outcome", f"reward = outcome\n  {code}"))
+            continue
+        value = code.replace('"…"', '"([0-9]+)"').replace("…", "clip(a, 0, 1)")
+        value = f"1 if {value} else 0" if ">" in code.replace("> 0 else", "") or "==" in code else value
+        value = (
+            f"correct(y) / {value} * 1 token"
+            if code == "len(y)"
+            else f"{value} + z(a)"
+            if code[0] == "z"
+            else value
+        )
+        value = f"correct(y) + {value} / 1K tokens" if code.startswith("mean(len") else value
+        assert not errors(HEAD + MINE + reward.format(value)), value
 
 
 def test_a_param_of_an_imported_file_is_set_as_the_help_says(tmp_path: Path) -> None:

@@ -246,7 +246,7 @@ def test_differences_name_the_smallest_part_and_keep_lists_whole() -> None:
         (2**62 + 1, "4611686018427387905"),
         ([4, 8], "[4, 8]"),
         ("math", "math"),
-        ("", "''"),
+        ("", '""'),
     ],
 )
 def test_values_are_brief(value: object, text: str) -> None:

@@ -174,8 +174,8 @@ def test_what_is_no_arm_of_the_suite_is_one_error_at_its_line(
     assert re.search(r"--> s\.reo:\d+", err)
     assert 'results("t.parquet"' in err
     assert "help: " in err
-    # `check` opens no table; what is wrong with one is told before any task begins.
-    assert not [*Path().glob(".reodsl/objects/*/*")]
+    # `check` opens no table; what is wrong with one is told before any task begins, except what only the data show.
+    assert case == "other questions" or not [*Path().glob(".reodsl/objects/*/*")]
 
 
 def test_nothing_is_trained_from_results(capsys: pytest.CaptureFixture[str]) -> None:

@@ -313,7 +313,7 @@ def test_files_that_are_damaged_or_too_large_are_refused(
         "absent.jsonl": (None, "No such file"),
         "bzip2.eval": (None, "its compression has the number 12, and only stored"),
         "lzma.eval": (None, "its compression has the number 14, and only stored"),
-        "twice.jsonl": (good[:-1] + ', "correct": 0}\n', "it has `correct` twice"),
+        "twice.jsonl": (good[:-1] + ', "correct": 0}\n', "`correct` is listed twice"),
         "twice.csv": ("question,correct,tokens,correct\nq,1,4,0\n", "it has 2 columns `correct`"),
         "laid.jsonl": (json.dumps(ROW, indent=2), "rename a file with a single value to `laid.json`"),
     }  # fmt: skip
