@@ -58,9 +58,10 @@ def trained_on(graph: Graph, task_id: str) -> set[str]:
 @pytest.mark.slow
 @pytest.mark.parametrize("path", SPECS, ids=[path.stem for path in SPECS])
 def test_no_question_of_a_benchmark_is_trained_on(path: Path) -> None:
-    compiled = compile_file(path)
-    assert compiled.spec is not None
-    graph = lower(compiled.spec)
+    # A file of two studies has one of its own name.
+    spec = compile_file(path).spec or compile_file(path, target=path.stem).spec
+    assert spec is not None
+    graph = lower(spec)
     pairs = set[tuple[str, str]]()
     for task in graph.tasks:
         if task.kind == "evaluate":
