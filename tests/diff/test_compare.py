@@ -43,7 +43,8 @@ def settings(found: Diff) -> dict[str, tuple[Any, Any]]:
 @pytest.mark.slow
 @pytest.mark.parametrize("path", SPECS, ids=lambda path: path.stem)
 def test_a_spec_does_not_differ_from_itself(path: Path) -> None:
-    spec = compiled(path)
+    # A file of two studies has one of its own name.
+    spec = compile_file(path).spec or compiled(path, path.stem)
     found = diff(spec, spec)
     assert not found.different
     assert not settings(found)
