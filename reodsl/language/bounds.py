@@ -8,7 +8,7 @@ from reodsl.diagnostics.model import Diagnostic, Span, error, note
 
 MOST_STEPS = 1_000_000
 """The most steps of work on a spec; a step takes about two microseconds."""
-EDITOR_STEPS = 150_000
+EDITOR_STEPS = 120_000
 """Steps for an editor, which waits for each answer; the library's largest module takes a third of them."""
 MOST_ERRORS = 100
 """The number of errors after which the check of a spec ends."""
