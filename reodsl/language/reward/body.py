@@ -35,9 +35,7 @@ from reodsl.ir.expression import (
     Weight,
     WeightAt,
 )
-from reodsl.ir.expression import (
-    walk as walk_expression,
-)
+from reodsl.ir.expression import walk as walk_expression
 from reodsl.ir.reward import Earner, Metric, NamedValue, Part, Track
 from reodsl.ir.setting import Num
 from reodsl.language.bounds import NAME_STEPS

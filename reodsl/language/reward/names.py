@@ -20,9 +20,7 @@ from reodsl.ir.expression import (
     Variable,
     WeightRule,
 )
-from reodsl.ir.expression import (
-    TOKENS as TOKEN_NUMBERS,
-)
+from reodsl.ir.expression import TOKENS as TOKEN_NUMBERS
 from reodsl.language.context import Context
 from reodsl.language.units import (
     PLAIN,

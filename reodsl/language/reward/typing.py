@@ -12,9 +12,7 @@ from functools import partial
 from typing import Literal, NoReturn, TypeAlias
 
 from reodsl.diagnostics.model import Edit, Label, Span, listed, plural
-from reodsl.ir.expression import (
-    FUNCTIONS as NUMBERS,
-)
+from reodsl.ir.expression import FUNCTIONS as NUMBERS
 from reodsl.ir.expression import (
     READINGS,
     STEP,
@@ -45,9 +43,7 @@ from reodsl.ir.expression import (
     WeightRule,
     walk,
 )
-from reodsl.ir.expression import (
-    TOKENS as TOKEN_NUMBERS,
-)
+from reodsl.ir.expression import TOKENS as TOKEN_NUMBERS
 from reodsl.ir.names import OWN_CODE, PATTERNS, pattern_fault
 from reodsl.language.bounds import EXPRESSION_STEPS, NAME_STEPS
 from reodsl.language.context import NoValue, attempt, try_all
