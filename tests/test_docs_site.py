@@ -71,6 +71,11 @@ def test_a_link_to_a_file_leads_to_a_page_with_it(build: Any) -> None:
     assert ROOT / "specs" / "quickstart.reo" in site.todo
 
 
+def test_a_file_that_is_no_text_is_copied(site: Path) -> None:
+    name = "benchmarks/tables/tuning_chain.parquet"
+    assert (site / name).read_bytes() == (ROOT / name).read_bytes()
+
+
 def test_every_page_is_built_and_no_equation_is_left_over(site: Path) -> None:
     for page in (ROOT / "docs").glob("*.md"):
         assert page.stem == "REFERENCE" or (site / f"{page.stem}.html").exists(), page.name

@@ -75,7 +75,7 @@ class Site:
         """Where a file or folder of the repository stands on the site; one that is linked gets a page."""
         if path not in self.places:
             name = path.relative_to(ROOT).as_posix()
-            self.places[path] = name if path.suffix in (".png", ".svg") else f"files/{name}.md"
+            self.places[path] = name if path.suffix == ".svg" or not is_text(path) else f"files/{name}.md"
             self.todo.append(path)
         return self.places[path]
 
@@ -88,7 +88,7 @@ class Site:
             self.written.add(path)
             target = OUT / "pages" / self.places[path]
             target.parent.mkdir(parents=True, exist_ok=True)
-            if path.suffix == ".png":
+            if not is_text(path):
                 shutil.copyfile(path, target)
             elif path.suffix == ".svg":
                 for scheme, drawn in split_schemes(path.read_text()).items():
@@ -200,6 +200,11 @@ def fenced(text: str, language: str) -> str:
     """A block of code, whatever fences it holds."""
     fence = "`" * max(3, *(len(run) + 1 for run in re.findall(r"`+", text)), 3)
     return f"{fence}{language}\n{text.rstrip()}\n{fence}\n"
+
+
+def is_text(path: Path) -> bool:
+    """Return whether a page can show a file or folder: a picture or a table in Parquet is copied beside the pages."""
+    return path.is_dir() or b"\0" not in path.read_bytes()
 
 
 def file_page(path: Path) -> str:
