@@ -13,7 +13,10 @@ from benchmarks.__main__ import text
 
 ALL: dict[str, Any] = json.loads(Path("benchmarks/results.json").read_text())
 RESULTS = next(results for processor, results in ALL.items() if "Xeon" in processor)
-VARIED, FIXED = (RESULTS["step"][name]["ratio"] for name in ("varied, max 256", "fixed 128"))
+(VARIED, FIXED), (VARIED_EPYC, FIXED_EPYC) = (
+    [of["step"][name]["ratio"] for name in ("varied, max 256", "fixed 128")]
+    for of in (RESULTS, ALL["AMD EPYC with AVX2"])
+)
 FIRST, SECOND, THIRD = RESULTS["lag"]["ratios"]
 READING = RESULTS["reading"]
 
@@ -43,7 +46,8 @@ def quote_few_seeds() -> str:
         ),
         (
             "docs/COMPARISON.md",
-            f"{VARIED} times TRL's tokens a second at varied lengths, {FIXED:.1f} times at fixed ones",
+            f"{VARIED} times TRL's tokens a second at varied lengths, {FIXED:.1f} times at fixed ones on an Intel Xeon, "
+            f"and {VARIED_EPYC} and {FIXED_EPYC:.1f} times on an AMD EPYC without AVX-512.",
         ),
         (
             "docs/PROOFS.md",
@@ -60,9 +64,9 @@ def test_a_page_says_what_was_measured(page: str, said: str) -> None:
 
 
 def test_bounds_that_pages_promise_hold() -> None:
-    assert "less than 100 ms" in Path("docs/TOOLS.md").read_text()
+    assert "less than 150 ms" in Path("docs/TOOLS.md").read_text()
     for results in ALL.values():
-        assert results["editor"]["slowest"] < 100
+        assert results["editor"]["slowest"] < 150
         # Seconds of the client for a million tokens, with log-probabilities and without (docs/PROOFS.md).
         assert results["reading"]["with_logprobs"] <= 0.3
         assert results["reading"]["without"] <= 0.1
