@@ -118,8 +118,11 @@ def test_a_page_stays_within_its_words(page: Path) -> None:
 
 
 def test_all_pages_by_hand_stay_within_their_words() -> None:
-    pages = [page for page in (*PAGES, *OTHERS) if page.name not in GENERATED]
-    assert sum(len(page.read_text().split()) for page in pages) <= 44_000
+    # Programs write the pages of benchmarks/.
+    pages = [
+        page for page in (*PAGES, *OTHERS) if page.name not in GENERATED and page.parent.name != "benchmarks"
+    ]
+    assert sum(len(page.read_text().split()) for page in pages) <= 41_300
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
