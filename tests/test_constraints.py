@@ -16,22 +16,9 @@ import pytest
 
 FOLDER = Path(__file__).resolve().parents[1] / "constraints"
 PROFILES = (
-    "core",
-    "cpu",
-    "cuda",
-    "dev",
-    "docs",
-    "gym",
-    "trackers",
-    "inspect",
-    "peer",
-    "sbom",
-    "smollm2",
-    "torch-cpu",
-    "uv",
-    "sglang-cpu",
-    "sglang-cuda",
-)
+    "core", "cpu", "cuda", "dev", "docs", "gym", "trackers", "inspect", "peer", "sbom", "smollm2",
+    "torch-cpu", "uv", "sglang-cpu", "sglang-cuda",
+)  # fmt: skip
 ATTENTION = {"flash-attn-4", "quack-kernels", "apache-tvm-ffi", "torch-c-dlpack-ext", "einops"}
 ADDED = re.compile(rf"(nvidia|cuda)-|(triton|liger-kernel|{'|'.join(ATTENTION)})$")
 

@@ -177,18 +177,9 @@ def test_no_file_reads_one_that_reads_it(package: str) -> None:
 
 
 HEAVY_LIBRARIES = {
-    "altair",
-    "httpx",
-    "io",
-    "numpy",
-    "polars",
-    "pydantic",
-    "rich",
-    "tempfile",
-    "tensorboard",
-    "tokenizers",
-    "vl_convert",
-}
+    "altair", "httpx", "io", "numpy", "polars", "pydantic", "rich", "tempfile", "tensorboard",
+    "tokenizers", "vl_convert",
+}  # fmt: skip
 """What is imported where it is used: each takes longer than all of `reodsl check`, or serves one rare case."""
 LATE = {
     # A command, a notebook or a function of the door waits for what it needs alone.

@@ -13,17 +13,9 @@ from reodsl.ir.study import Frontier, Score, Suite
 from reodsl.ir.training import FromResults, Sampling, Stage
 
 PARTS: dict[str, type[IR]] = {
-    "base": FromResults,
-    "data": Data,
-    "frontier": Frontier,
-    "grading": Grading,
-    "model": Model,
-    "rollout": Sampling,
-    "score": Score,
-    "selection": Selection,
-    "stage": Stage,
-    "suite": Suite,
-}
+    "base": FromResults, "data": Data, "frontier": Frontier, "grading": Grading, "model": Model,
+    "rollout": Sampling, "score": Score, "selection": Selection, "stage": Stage, "suite": Suite,
+}  # fmt: skip
 
 
 def work_of(payload: Mapping[str, Any]) -> dict[str, Any]:

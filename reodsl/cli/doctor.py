@@ -162,11 +162,14 @@ def _format_mark(ok: bool) -> str:
 
 def _list_specs(fits: Sequence[Fit]) -> list[str]:
     """Return lines with every spec, each followed by all reasons why it cannot run here or would run differently."""
-    lines = []
-    for fit in fits:
-        lines.append(f"{_format_mark(fit.fits)} {fit.path}{'  fits' if fit.fits else ''}")
-        lines += [f"    {reason}" for reason in _list_reasons(fit)]
-    return lines
+    return [
+        line
+        for fit in fits
+        for line in (
+            f"{_format_mark(fit.fits)} {fit.path}{'  fits' if fit.fits else ''}",
+            *(f"    {reason}" for reason in _list_reasons(fit)),
+        )
+    ]
 
 
 def _overview(fits: Sequence[Fit]) -> list[str]:

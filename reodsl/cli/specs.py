@@ -212,23 +212,24 @@ def graph_command(
 def to_text(graph: Graph) -> str:
     """Return the graph as text: a line for each task, with `<-` and the tasks that it reads, then the number of tasks."""
     width = max((len(task.id) for task in graph.tasks), default=0)
-    lines = []
-    for task in graph.tasks:
-        sources = list(dict.fromkeys(task.inputs.values()))
-        inputs_text = f"  <- {listed(sources, 4)}" if sources else ""
-        lines.append(f"{task.id:<{width}}{inputs_text}".rstrip())
+    sources = ((task, list(dict.fromkeys(task.inputs.values()))) for task in graph.tasks)
+    lines = (
+        f"{task.id:<{width}}{f'  <- {listed(names, 4)}' if names else ''}".rstrip() for task, names in sources
+    )
     return "\n".join([*lines, f"{len(graph.tasks)} tasks"])
 
 
 def to_dot(graph: Graph) -> str:
     """Return the graph in Graphviz's DOT language, with an edge from each task to the tasks that read its result."""
-    lines = ["digraph tasks {", "  rankdir=LR; node [shape=box];"]
-    for task in graph.tasks:
-        lines.append(f"  {_quote(task.id)};")
-        lines += [
-            f"  {_quote(source)} -> {_quote(task.id)};" for source in dict.fromkeys(task.inputs.values())
-        ]
-    return "\n".join([*lines, "}"])
+    lines = (
+        line
+        for task in graph.tasks
+        for line in (
+            f"  {_quote(task.id)};",
+            *(f"  {_quote(source)} -> {_quote(task.id)};" for source in dict.fromkeys(task.inputs.values())),
+        )
+    )
+    return "\n".join(["digraph tasks {", "  rankdir=LR; node [shape=box];", *lines, "}"])
 
 
 def _quote(name: str) -> str:

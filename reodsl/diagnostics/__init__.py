@@ -22,22 +22,6 @@ from reodsl.diagnostics.model import (
 )
 
 __all__ = [
-    "Diagnostic",
-    "Label",
-    "Problem",
-    "Severity",
-    "Span",
-    "error",
-    "first_line",
-    "fold",
-    "group",
-    "in_percent",
-    "join_words",
-    "listed",
-    "misread",
-    "note",
-    "plural",
-    "problem",
-    "refuse",
-    "warning",
-]
+    "Diagnostic", "Label", "Problem", "Severity", "Span", "error", "first_line", "fold", "group",
+    "in_percent", "join_words", "listed", "misread", "note", "plural", "problem", "refuse", "warning",
+]  # fmt: skip

@@ -203,12 +203,16 @@ def _make_part(
             are gathered in one row.
     """
     cells = [heads]
-    for row in rows if everything else _gather_rows(rows, difference.same):
-        cells.append((row.setting, _format_value(row.setting, row.a), _format_value(row.setting, row.b)))
+    cells += (
+        (row.setting, _format_value(row.setting, row.a), _format_value(row.setting, row.b))
+        for row in (rows if everything else _gather_rows(rows, difference.same))
+    )
     if everything:
-        for same in difference.same.values():
-            for setting, value in same.items():
-                cells.append((f"= {setting}", _format_value(setting, value), ""))
+        cells += (
+            (f"= {setting}", _format_value(setting, value), "")
+            for same in difference.same.values()
+            for setting, value in same.items()
+        )
         return _Part(cells)
     equal = sum(value not in (None, []) for same in difference.same.values() for value in same.values())
     return _Part(cells, [("same", f"{equal} other setting{'s' * (equal != 1)}  (--all)")] if equal else [])

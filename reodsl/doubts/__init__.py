@@ -20,7 +20,7 @@ from typing import Any
 
 import polars as pl
 
-from reodsl.diagnostics import Diagnostic, in_percent, listed, note, warning
+from reodsl.diagnostics import Diagnostic, group, in_percent, listed, note, warning
 from reodsl.diagnostics.model import quote, shorten_text
 from reodsl.graph.task import Graph, Task
 from reodsl.ir.chat import find_turn, question_key
@@ -533,21 +533,16 @@ def _pair_tables(graph: Graph) -> Iterator[tuple[str, str, list[str]]]:
     Yields:
         The id of the training table's `data` task, the id of the evaluation table's, and the names of these arms.
     """
-    arms: dict[tuple[str, str], list[str]] = {}
-    for task in graph.tasks:
-        if task.kind != "evaluate":
-            continue
-        judged = [source for role, source in task.inputs.items() if role.startswith("data:")]
-        for pair in (
-            (trained, table)
-            for trained in _find_training_data(graph, task.inputs["start"])
-            for table in judged
-        ):
-            names = arms.setdefault(pair, [])
-            if task.arm is not None and task.arm not in names:
-                names.append(task.arm)
-    for (trained, table), names in arms.items():
-        yield trained, table, names
+    pairs = (
+        ((trained, table), task.arm)
+        for task in graph.tasks
+        if task.kind == "evaluate"
+        for trained in _find_training_data(graph, task.inputs["start"])
+        for role, table in task.inputs.items()
+        if role.startswith("data:")
+    )
+    for (trained, table), arms in group(dict.fromkeys(pairs)).items():
+        yield trained, table, [arm for arm in arms if arm is not None]
 
 
 def _find_training_data(graph: Graph, task_id: str) -> list[str]:

@@ -155,20 +155,16 @@ class Analysis:
     def local_names(self) -> dict[tuple[int, str], str]:
         """Return the local name of each imported name, by (line of the import, name in the imported file)."""
         main = self.program.main
-        names: dict[tuple[int, str], str] = {}
-        for local, imported in main.imports.items() if main is not None else ():
-            names.setdefault((imported.node.span.line, imported.name), local)
-        return names
+        # Of names that are imported twice on a line, the first counts.
+        imports = reversed([*main.imports.items()]) if main is not None else ()
+        return {(imported.node.span.line, imported.name): local for local, imported in imports}
 
     @cached_property
     def sources_of_lines(self) -> dict[int, Import]:
         """Return the first import on each line whose module was loaded, by line."""
         main = self.program.main
-        sources: dict[int, Import] = {}
-        for imported in main.imports.values() if main is not None else ():
-            if self.find_module(imported.module) is not None:
-                sources.setdefault(imported.node.span.line, imported)
-        return sources
+        imports = reversed([*main.imports.values()]) if main is not None else ()
+        return {each.node.span.line: each for each in imports if self.find_module(each.module) is not None}
 
     @cached_property
     def parameters(self) -> dict[str, dict[str, tree.ParamDecl]]:

@@ -55,18 +55,15 @@ def schedules(study: Study) -> tuple[TrainedSchedule, ...]:
     Only budgets that the spec fixes are returned. Budgets that a run finds on a frontier or from rollouts are not
     known yet.
     """
-    users: dict[tuple[tuple[int, ...], int, Rule | None], list[str]] = {}
-    for arm in study.arms:
-        for stage in arm.stages:
-            split = split_of(stage)
-            if isinstance(split, Budgets) and isinstance(stage.method, Ppo):
-                rule = stage.method.reward.weight_rule
-                arms = users.setdefault((split.budgets, split.l_max, rule), [])
-                if arm.name not in arms:
-                    arms.append(arm.name)
+    pairs = (
+        ((split.budgets, split.l_max, stage.method.reward.weight_rule), arm.name)
+        for arm in study.arms
+        for stage in arm.stages
+        if isinstance(split := split_of(stage), Budgets) and isinstance(stage.method, Ppo)
+    )
     return tuple(
         TrainedSchedule(tuple(arms), budgets, l_max, rule, coefficients(rule, budgets, l_max) if rule else ())
-        for (budgets, l_max, rule), arms in users.items()
+        for (budgets, l_max, rule), arms in group(dict.fromkeys(pairs)).items()
     )
 
 
@@ -240,10 +237,11 @@ def _write_summary(
         lines.append(
             f"    {plural(unchanged, 'task')} unchanged (--all shows {'it' if unchanged == 1 else 'them'})"
         )
-    for change in plan.spec.changes:
-        lines.append(f"    {change.option} {change.target}={change.value} is not saved in a spec")
-    for schedule in schedules(plan.spec.study):
-        lines += schedule_text(schedule)
+    lines += (
+        f"    {change.option} {change.target}={change.value} is not saved in a spec"
+        for change in plan.spec.changes
+    )
+    lines += (line for schedule in schedules(plan.spec.study) for line in schedule_text(schedule))
     if arms := find_trained(plan.spec.study, lambda method: method.reward.remembers):
         lines.append(
             f"    rewards of {listed(arms, 4)} remember at most {MEMORY:,} earlier responses of each question"

@@ -6,12 +6,6 @@ from reodsl.price.prices import choose_sharding, lower_placed, price
 from reodsl.price.value import Price, Prices
 
 __all__ = [
-    "History",
-    "Price",
-    "Prices",
-    "choose_sharding",
-    "lower_placed",
-    "price",
-    "read_history",
+    "History", "Price", "Prices", "choose_sharding", "lower_placed", "price", "read_history",
     "sizes_at_hand",
-]
+]  # fmt: skip

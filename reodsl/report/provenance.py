@@ -12,7 +12,7 @@ from reodsl.diagnostics import group, plural
 from reodsl.graph.lower import lower
 from reodsl.graph.task import parse_role
 from reodsl.ir import Spec
-from reodsl.ir.data import verifier_words
+from reodsl.ir.data import Grading, verifier_words
 from reodsl.ir.study import Study
 from reodsl.report import formats
 from reodsl.report.markup import Markup, data_table, tag
@@ -20,16 +20,8 @@ from reodsl.report.material import Material
 from reodsl.store.external import package_version
 
 PACKAGES = [
-    "reodsl",
-    "torch",
-    "transformers",
-    "sglang",
-    "ray",
-    "polars",
-    "numpy",
-    "altair",
-    "vl-convert-python",
-]
+    "reodsl", "torch", "transformers", "sglang", "ray", "polars", "numpy", "altair", "vl-convert-python",
+]  # fmt: skip
 
 
 def versions() -> dict[str, str]:
@@ -103,17 +95,15 @@ def seeds(study: Study) -> str:
 
 def answers_read(spec: Spec) -> list[str]:
     """Return sentences on how answers are read and compared, one for all benchmarks with equal grading."""
-    benchmarks: dict[str, list[str]] = {}
-    for arm in spec.study.arms:
-        for benchmark in arm.suite.benchmarks:
-            grading = benchmark.data.grading
-            words = f"read by {grading.words}, compared by {verifier_words(grading.verifier)}"
-            if grading.verifier == "math":
-                words += f" (rounded numbers within {100 * grading.tolerance:g}%)"
-            names = benchmarks.setdefault(words, [])
-            if benchmark.name not in names:
-                names.append(benchmark.name)
-    return [f"{', '.join(names)}: {words}" for words, names in benchmarks.items()]
+    benchmarks = [benchmark for arm in spec.study.arms for benchmark in arm.suite.benchmarks]
+    pairs = dict.fromkeys((_say_graded(benchmark.data.grading), benchmark.name) for benchmark in benchmarks)
+    return [f"{', '.join(names)}: {words}" for words, names in group(pairs).items()]
+
+
+def _say_graded(grading: Grading) -> str:
+    """Return in words how answers are read and compared."""
+    rounded = f" (rounded numbers within {100 * grading.tolerance:g}%)" if grading.verifier == "math" else ""
+    return f"read by {grading.words}, compared by {verifier_words(grading.verifier)}{rounded}"
 
 
 def collect_versions(material: Material, installed: Mapping[str, str]) -> dict[str, str]:

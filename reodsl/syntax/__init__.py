@@ -5,12 +5,6 @@ from reodsl.syntax.parser import ExpressionResult, ParseResult, parse, parse_exp
 from reodsl.syntax.source import Source, read_source, source_from_bytes
 
 __all__ = [
-    "ExpressionResult",
-    "ParseResult",
-    "Source",
-    "parse",
-    "parse_expression",
-    "read_source",
-    "source_from_bytes",
-    "tree",
-]
+    "ExpressionResult", "ParseResult", "Source", "parse", "parse_expression", "read_source",
+    "source_from_bytes", "tree",
+]  # fmt: skip

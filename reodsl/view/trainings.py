@@ -14,23 +14,9 @@ from reodsl.report.examples import MOST_CHARACTERS, shorten
 from reodsl.store.store import Store
 
 _SHOWN = [
-    "step",
-    "question",
-    "rollout",
-    "tokens",
-    "finish",
-    "correct",
-    "reward",
-    "parts",
-    "advantages",
-    "cuts",
-    "forced",
-    "thinking",
-    "thinking_ended",
-    "mode",
-    "budget",
-    "text",
-]
+    "step", "question", "rollout", "tokens", "finish", "correct", "reward", "parts", "advantages",
+    "cuts", "forced", "thinking", "thinking_ended", "mode", "budget", "text",
+]  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,21 +6,7 @@ from runners.grade.readers import Thinking, answer_changes, opens_box, read_answ
 from runners.grade.verifier import ExactVerifier, PooledVerifier, answer_row, make_verifier, open_verifier
 
 __all__ = [
-    "SEPARATOR",
-    "Claim",
-    "ExactVerifier",
-    "PooledVerifier",
-    "Status",
-    "Thinking",
-    "Verdict",
-    "Verifier",
-    "answer_changes",
-    "answer_row",
-    "final_answer",
-    "forced_answer",
-    "make_verifier",
-    "open_verifier",
-    "opens_box",
-    "read_answer",
-    "read_texts",
-]
+    "SEPARATOR", "Claim", "ExactVerifier", "PooledVerifier", "Status", "Thinking", "Verdict", "Verifier",
+    "answer_changes", "answer_row", "final_answer", "forced_answer", "make_verifier", "open_verifier",
+    "opens_box", "read_answer", "read_texts",
+]  # fmt: skip

@@ -15,16 +15,6 @@ from runners.sandbox.confine import (
 from runners.sandbox.kernel import lacking, landlock_version
 
 __all__ = [
-    "LONGEST_REPLY",
-    "CallReply",
-    "CallTimeout",
-    "Ending",
-    "Sandbox",
-    "SandboxedFork",
-    "empty_environment",
-    "lacking",
-    "landlock_version",
-    "limit_memory",
-    "python_folders",
-    "write_all",
-]
+    "LONGEST_REPLY", "CallReply", "CallTimeout", "Ending", "Sandbox", "SandboxedFork",
+    "empty_environment", "lacking", "landlock_version", "limit_memory", "python_folders", "write_all",
+]  # fmt: skip

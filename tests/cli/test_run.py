@@ -295,14 +295,8 @@ def test_runs_that_had_nothing_to_do_are_counted_with_the_one_they_repeat(
 
 def test_why_names_every_change_and_both_sides(ran: Path, capsys: pytest.CaptureFixture[str]) -> None:
     arguments = (
-        "why",
-        SPEC,
-        "reo_exp.train",
-        "--amend",
-        "reo_exp.optim.lr=1e-6",
-        "--amend",
-        "reo_exp.epochs=2",
-    )
+        "why", SPEC, "reo_exp.train", "--amend", "reo_exp.optim.lr=1e-6", "--amend", "reo_exp.epochs=2",
+    )  # fmt: skip
     found = facts(capsys, *arguments)
     assert {change["name"]: (change["old"], change["new"]) for change in found["changes"]} == {
         "optim.lr": (5e-4, 1e-6),

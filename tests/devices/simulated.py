@@ -34,15 +34,9 @@ _PLACES = frozenset(("index", "index_put_", "index_put", "_index_put_impl_", "_u
 _FILLS = frozenset(("index_put_", "index_put", "_index_put_impl_", "masked_fill_", "masked_fill", "fill_"))
 """Operations that take a value of no dimension from the CPU, too."""
 _LOOKS = (
-    "as_strided",
-    "view",
-    "_reshape_alias",
-    "unfold",
-    "view_as_real",
-    "view_as_complex",
-    "set_.source_Tensor",
-    "set_.source_Storage_storage_offset",
-)
+    "as_strided", "view", "_reshape_alias", "unfold", "view_as_real", "view_as_complex",
+    "set_.source_Tensor", "set_.source_Storage_storage_offset",
+)  # fmt: skip
 """What only looks at a tensor's memory in another way: the CPU's definitions hold for any device."""
 
 waits: Counter[str] = Counter()

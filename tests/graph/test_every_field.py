@@ -20,20 +20,10 @@ GRAPH = lower(SPEC)
 
 # What a field of a part of a study is for, where nothing else is said below. The report shows everything.
 KINDS = {
-    "spec": "",
-    "study": "",
-    "shown": "",
-    "model": "model",
-    "data": "data",
-    "held": "data",
-    "stage": "train",
-    "pool": "sample",
-    "selection": "select",
-    "suite": "evaluate",
-    "frontier": "frontier",
-    "score": "score",
-    "measured": "measure",
-}
+    "spec": "", "study": "", "shown": "", "model": "model", "data": "data", "held": "data",
+    "stage": "train", "pool": "sample", "selection": "select", "suite": "evaluate",
+    "frontier": "frontier", "score": "score", "measured": "measure",
+}  # fmt: skip
 BUT = {
     # What reads a checkpoint sees how long it may be and how it is asked; what makes it does not.
     "model Model.context": "model train sample evaluate",

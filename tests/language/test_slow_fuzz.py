@@ -135,17 +135,8 @@ def _noise(draw: Draw, n: int) -> str:
 
 
 CONSTRUCTS: tuple[Callable[[Draw, int], str], ...] = (
-    _params,
-    _circles,
-    _lists,
-    _schedules,
-    _experiments,
-    _studies,
-    _rewards,
-    _imports,
-    _brackets,
-    _noise,
-)
+    _params, _circles, _lists, _schedules, _experiments, _studies, _rewards, _imports, _brackets, _noise,
+)  # fmt: skip
 
 
 def spec_of(seed: int) -> str:

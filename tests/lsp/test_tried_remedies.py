@@ -23,18 +23,9 @@ RULE = "\n=====\n"
 SPECS = (Path(__file__).parent / "wrong_specs.txt").read_text().split(RULE)
 NUMBER = re.compile(r"\b\d[\w.-]*( (?:tokens|steps))?")
 VALUES = (
-    "3",
-    "-1",
-    "0.25",
-    "250%",
-    "5 tokens",
-    "2.5 steps",
-    "3 gpu_hours",
-    "80 GiB",
-    "4 seconds",
-    "2 hours",
+    "3", "-1", "0.25", "250%", "5 tokens", "2.5 steps", "3 gpu_hours", "80 GiB", "4 seconds", "2 hours",
     "1 / 0",
-)
+)  # fmt: skip
 
 
 def wrong_pages() -> Iterator[str]:

@@ -24,18 +24,10 @@ from runners.models.folder import load, save
 from runners.models.tokenizer import word_tokenizer
 
 SIZES: dict[str, Any] = {
-    "vocab_size": 40,
-    "hidden_size": 16,
-    "intermediate_size": 24,
-    "num_hidden_layers": 2,
-    "num_attention_heads": 4,
-    "num_key_value_heads": 2,
-    "head_dim": 8,
-    "max_position_embeddings": 64,
-    "initializer_range": 0.3,
-    "pad_token_id": 0,
-    "eos_token_id": 1,
-}
+    "vocab_size": 40, "hidden_size": 16, "intermediate_size": 24, "num_hidden_layers": 2,
+    "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 8, "max_position_embeddings": 64,
+    "initializer_range": 0.3, "pad_token_id": 0, "eos_token_id": 1,
+}  # fmt: skip
 LLAMA3 = {"rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0}
 ROPES = {
     "qwen3": (Qwen3Config, {"rope_type": "default", "rope_theta": 5e6}),

@@ -186,18 +186,9 @@ def read_table(says: Callable[[], str], table: bool = False) -> None:
 
 
 TENSORS = (
-    "logprobs",
-    "old",
-    "rollout",
-    "advantages",
-    "drawn",
-    "lengths",
-    "responses",
-    "low",
-    "kl",
-    "reference",
-    "nothing",
-)
+    "logprobs", "old", "rollout", "advantages", "drawn", "lengths", "responses", "low", "kl",
+    "reference", "nothing",
+)  # fmt: skip
 STEPS = """
     {a}.exp(); {a} * {b}; {a} - {b}; {a} / {b}; {a}[{b}]; {a}.to_sparse(); {a}.to('meta'); {a}.double(); {a}.half();
     {a}.to(torch.float8_e5m2); {a}.to(torch.complex64); {a}.detach(); {a}.sum(); {a}[None]; {a}.reshape(2, -1); {a}.tolist();

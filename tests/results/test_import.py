@@ -153,14 +153,9 @@ def test_forms_without_tokens_are_counted_by_a_tokenizer_and_graded_where_nobody
 
 def test_forms_with_tokens_need_nothing_else() -> None:
     areal = {
-        "task_id": 7,
-        "sample_idx": 0,
-        "seqlen": 61,
-        "prompt_len": 20,
-        "reward": 1.0,
-        "prompt": "p",
+        "task_id": 7, "sample_idx": 0, "seqlen": 61, "prompt_len": 20, "reward": 1.0, "prompt": "p",
         "completion": "c",
-    }
+    }  # fmt: skip
     assert of(brought(lines("a.jsonl", areal)), "model", "question", "tokens", "correct") == [
         ("a", "7", 41, True)
     ]
@@ -362,12 +357,9 @@ def test_what_is_missing_is_missing_in_every_form() -> None:
             == 1
         )
     schema = {
-        "question": pl.String,
-        "tokens": pl.Int64,
-        "gold": pl.Float64,
-        "correct": pl.Float64,
+        "question": pl.String, "tokens": pl.Int64, "gold": pl.Float64, "correct": pl.Float64,
         "response": pl.String,
-    }
+    }  # fmt: skip
     rows = [["q", 4, float("nan"), 1.0, "None"], ["r", 4, 4.0, float("nan"), "\\boxed{4}"]]
     pl.DataFrame(rows, schema=schema, orient="row").write_parquet("x.parquet")
     assert of(brought("x.parquet"), "gold", "correct", "response") == [

@@ -199,17 +199,9 @@ def test_code_in_the_sandbox_forges_its_own_verdict_and_no_other(evaluating: Poo
 
 
 EVALUATE = (
-    "binary_matrix",
-    "countdown",
-    "intermediate_integration",
-    "n_queens",
-    "number_sorting",
-    "polynomial_multiplication",
-    "puzzle24",
-    "simple_integration",
-    "spiral_matrix",
-    "string_insertion",
-)
+    "binary_matrix", "countdown", "intermediate_integration", "n_queens", "number_sorting",
+    "polynomial_multiplication", "puzzle24", "simple_integration", "spiral_matrix", "string_insertion",
+)  # fmt: skip
 """The tasks of the pinned reasoning-gym whose scorers call `eval` or sympy's parser."""
 
 

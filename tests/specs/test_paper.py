@@ -333,20 +333,14 @@ OPEN = {
     "reo_exp.optim.algorithm": "what AReaL makes of that name",
     "sft_tops.optim.algorithm": "what AReaL makes of that name",
     "simpo_tops.optim.algorithm": "what AReaL makes of that name",
-    "reo_exp.epochs": "does not say of what",
-    "reo_exp.loss_mean": "does not say",
-    "reo_exp.credit": "without a signal",
-    "reo_exp.advantage.std": "ddof is not given",
-    "reo_exp.advantage.batch": "Advantage normalization True",
-    "reo_exp.forcing": "Prompt for Forcing",
-    "harmonizing.reference_samples": "Not given",
-    "progress.reward": "the paper gives neither",
-    "reo_qspec.reward": "A question that nobody",
-    "reo_oracle.reward": "names no step",
-    "sft_tops.data": "Whether the prompt stays",
-    "sft_shortest.data": "not given",
+    "reo_exp.epochs": "does not say of what", "reo_exp.loss_mean": "does not say",
+    "reo_exp.credit": "without a signal", "reo_exp.advantage.std": "ddof is not given",
+    "reo_exp.advantage.batch": "Advantage normalization True", "reo_exp.forcing": "Prompt for Forcing",
+    "harmonizing.reference_samples": "Not given", "progress.reward": "the paper gives neither",
+    "reo_qspec.reward": "A question that nobody", "reo_oracle.reward": "names no step",
+    "sft_tops.data": "Whether the prompt stays", "sft_shortest.data": "not given",
     "two_modes.passes": "Not given",
-}
+}  # fmt: skip
 
 
 # The same where a param or a declaration of specs/paper/qwen3_4b.reo or of the library decides.

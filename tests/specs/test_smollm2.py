@@ -19,15 +19,9 @@ SPEC = ROOT / "specs" / "smollm2_reo_exp.reo"
 MADE = (ROOT / "models" / "smollm2-135m-instruct").is_dir() and package_version("reasoning-gym")
 
 SHORT = {
-    "start_steps": "2 steps",
-    "rl_steps": "2 steps",
-    "prompts": "2",
-    "rollouts": "2",
-    "longest": "64 tokens",
-    "questions": "2",
-    "samples": "1",
-    "n": "1",
-}
+    "start_steps": "2 steps", "rl_steps": "2 steps", "prompts": "2", "rollouts": "2",
+    "longest": "64 tokens", "questions": "2", "samples": "1", "n": "1",
+}  # fmt: skip
 """Two steps of everything, on few questions and with short responses."""
 
 

@@ -92,18 +92,9 @@ def test_mistakes_look_as_they_did(name: str, golden: Callable[[str, str], None]
     # The grammar's own names for things stay inside: no word of three capitals but those of the language's forms.
     words = set(re.findall(r"\b[A-Z][A-Z_]{2,}\b", re.sub(r"(?m)^ *[0-9]+ \|.*$", "", shown)))
     forms = {
-        "NAME",
-        "VALUE",
-        "KIND",
-        "TYPE",
-        "DEFAULT",
-        "LOWEST",
-        "HIGHEST",
-        "MODULE",
-        "BUDGETS",
-        "CONDITION",
-        "LIST",
-    }
+        "NAME", "VALUE", "KIND", "TYPE", "DEFAULT", "LOWEST", "HIGHEST", "MODULE", "BUDGETS",
+        "CONDITION", "LIST",
+    }  # fmt: skip
     assert words <= forms
 
 

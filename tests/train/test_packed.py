@@ -27,21 +27,11 @@ from tests.train.test_sharded import NEAR, furthest, job
 CPU = torch.device("cpu")
 BATCH = TrainBatch.of([trace.prompt for trace in TRACES], [trace.tokens for trace in TRACES])
 SHAPE = {
-    "vocab_size": 32,
-    "hidden_size": 32,
-    "intermediate_size": 48,
-    "moe_intermediate_size": 24,
-    "shared_expert_intermediate_size": 24,
-    "num_hidden_layers": 2,
-    "num_attention_heads": 4,
-    "num_key_value_heads": 2,
-    "num_experts": 4,
-    "num_local_experts": 4,
-    "num_experts_per_tok": 2,
-    "max_position_embeddings": 64,
-    "sliding_window": None,
-    "pad_token_id": 0,
-}
+    "vocab_size": 32, "hidden_size": 32, "intermediate_size": 48, "moe_intermediate_size": 24,
+    "shared_expert_intermediate_size": 24, "num_hidden_layers": 2, "num_attention_heads": 4,
+    "num_key_value_heads": 2, "num_experts": 4, "num_local_experts": 4, "num_experts_per_tok": 2,
+    "max_position_embeddings": 64, "sliding_window": None, "pad_token_id": 0,
+}  # fmt: skip
 
 
 def model_of(kind: str, **changes: object) -> torch.nn.Module:

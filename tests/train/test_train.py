@@ -171,16 +171,9 @@ def test_what_a_ppo_stage_leaves(bench):
     assert metrics["step"].to_list() == [1, 2, 3, 4, 5]
     assert metrics["lr"].to_list() == pytest.approx([5e-4, 1e-3, 1e-3, 1e-3, 1e-3])
     wanted = {
-        "reward",
-        "accuracy",
-        "length",
-        "loss",
-        "grad_norm",
-        "clip_fraction",
-        "entropy",
-        "ratio_error",
+        "reward", "accuracy", "length", "loss", "grad_norm", "clip_fraction", "entropy", "ratio_error",
         "tokens",
-    }
+    }  # fmt: skip
     assert wanted | {"unfinished", "equal_groups", "forced_accuracy"} <= set(metrics.columns)
     untold = {name for name in metrics.columns if f"`{name}`" not in PAGE.read_text()}
     assert not untold, f"describe {untold} in docs/STORE.md"
