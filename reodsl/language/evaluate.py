@@ -19,14 +19,7 @@ from reodsl.language import arithmetic
 from reodsl.language.bounds import EXPRESSION_STEPS
 from reodsl.language.context import Context, NoValue, attempt, return_value, try_all
 from reodsl.language.fitting import coerce, describe_type, list_kinds, make_typed
-from reodsl.language.functions import (
-    CHECKPOINTS,
-    ENDS,
-    REASONING_STEPS,
-    SIGNATURES,
-    call_function,
-    make_budgets,
-)
+from reodsl.language.functions import ENDS, REASONING_STEPS, SIGNATURES, call_function, make_budgets
 from reodsl.language.hints import BUDGETS, POOL, report_name, study_of_arm, suggest_import, suggest_quotes
 from reodsl.language.modules import ParsedFile, describe_duplicate, list_library
 from reodsl.language.resolve import walk_ancestry
@@ -729,7 +722,7 @@ def evaluate_call(ctx: Context, expr: tree.Call, scope: Scope) -> Value:
         raise NoValue
     if dropped := refuse_dropped(f"{name}()", expr.function.span):
         ctx.refuse(dropped)
-    names = [*SIGNATURES, *CONSTRUCTORS, "checkpoint", "steps", *_list_formulas(ctx, scope)]
+    names = [*SIGNATURES, *CONSTRUCTORS, "steps", *_list_formulas(ctx, scope)]
     ctx.fail(
         "E0201",
         f"there is no function `{name}`",
@@ -780,7 +773,7 @@ def _make_checkpoint(ctx: Context, expr: tree.Call, scope: Scope) -> Value:
         NoValue: An argument is wrong, or the arm is made from imported results and so has no weights; the error
             was reported.
     """
-    args = bind(ctx, expr, CHECKPOINTS, scope)
+    args = bind(ctx, expr, SIGNATURES["checkpoint"], scope)
     owner = args["of"].value.data
     if isinstance(owner, DeclaredArm):
         if any(source.kind == "results" for source, _ in walk_ancestry(owner)):

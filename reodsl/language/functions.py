@@ -165,6 +165,20 @@ SIGNATURES: dict[str, Kind] = {
             {"text": _required(Text(), "words", 'words("a b c")')},
             ("text",),
         ),
+        _signature(
+            "checkpoint",
+            "The weights at the end of an experiment or of one of its stages, or a model as it comes.",
+            {
+                "of": _required(
+                    OfKind(
+                        (*CHECKPOINT.kinds, "stage_of", "arm"), "a model, an experiment, or one of its stages"
+                    ),
+                    "whose",
+                    "checkpoint(vanilla.stages[4K tokens])",
+                )
+            },
+            ("of",),
+        ),
     )
 }
 ENDS = _signature(
@@ -182,18 +196,6 @@ REASONING_STEPS = _signature(
         "min_chunks": Setting(COUNT, "chunks before a new step may open", default=1),
         "to": Setting(TOKENS, "the longest response; left out, the longest of the rollout"),
     },
-)
-CHECKPOINTS = _signature(
-    "checkpoint",
-    "The weights at the end of an experiment or of one of its stages, or a model as it comes.",
-    {
-        "of": _required(
-            OfKind((*CHECKPOINT.kinds, "stage_of", "arm"), "a model, an experiment, or one of its stages"),
-            "whose",
-            "checkpoint(vanilla.stages[4K tokens])",
-        )
-    },
-    ("of",),
 )
 
 

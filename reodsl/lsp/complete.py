@@ -22,7 +22,7 @@ from reodsl.language.values import DeclaredExperiment, Record, Value, write_valu
 from reodsl.lsp.analysis import Analysis, lines_of
 from reodsl.lsp.fixes import add_import
 from reodsl.lsp.meaning import ARGUMENTS, WORDS, describe_field, words_of
-from reodsl.lsp.outline import CONDITION, CursorSite, is_word, locate
+from reodsl.lsp.outline import CONDITION, CursorSite, find_kind, is_word, locate
 from reodsl.syntax import tree
 
 Sort = Literal["kind", "setting", "word", "name", "function", "module"]
@@ -258,22 +258,18 @@ def _find_known_settings(analysis: Analysis, site: CursorSite) -> tuple[str, set
 
 
 def _arguments(analysis: Analysis, site: CursorSite, span: Span) -> Iterator[Completion]:
-    """Yield the arguments of the function around the cursor, with required ones marked as best.
+    """Yield the arguments of the function around the cursor, with required ones that need their names marked as best.
 
     Args:
         analysis: The evaluated spec.
         site: The cursor with the tokens and brackets around it.
         span: The span that a completion replaces.
     """
+    signature = find_kind(site.frame.kind)
+    positional = signature.positional if signature is not None else ()
     for name, field in site.frame.fields().items():
-        yield Completion(
-            name,
-            "setting",
-            span,
-            "required" if field.required else "",
-            describe_field(name, field),
-            field.required,
-        )
+        detail, best = "required" if field.required else "", field.required and name not in positional
+        yield Completion(name, "setting", span, detail, describe_field(name, field), best)
     for param in analysis.parameters.get(site.frame.kind, {}).values():
         yield Completion(param.name.name, "setting", span, "" if param.default is not None else "required")
 

@@ -6,12 +6,13 @@ is a `Frame`; a position with its frame is a `CursorSite`.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import accumulate
 
 from reodsl.diagnostics.model import Span
 from reodsl.ir.kinds import FORMULAS, KINDS
-from reodsl.ir.setting import Block, Condition, ListOf, OfKind, Setting
+from reodsl.ir.setting import Block, Condition, Kind, ListOf, OfKind, Setting
 from reodsl.language.functions import SIGNATURES
 from reodsl.lsp.analysis import tokens_of
 from reodsl.syntax.scanner import Token
@@ -22,6 +23,11 @@ BREAKS = frozenset({"NEWLINE", "COMMA"})
 ASSIGNS = frozenset({"EQUAL", "PLUS_EQUAL"})
 CONDITION = "condition"
 """The body of a formula that is a setting, such as `when`."""
+
+
+def find_kind(name: str) -> Kind | None:
+    """Return the kind or function with this name, whose settings or arguments a bracket takes; None for an unknown name."""
+    return KINDS.get(name) or SIGNATURES.get(name)
 
 
 @dataclass(slots=True)
@@ -51,8 +57,8 @@ class Frame:
 
     def fields(self) -> Mapping[str, Setting]:
         """Return the settings or arguments that may be written in this bracket; empty for an unknown name."""
-        kind_or_function = KINDS.get(self.kind) or SIGNATURES.get(self.kind)
-        return kind_or_function.fields if kind_or_function is not None else {}
+        kind = find_kind(self.kind)
+        return kind.fields if kind is not None else {}
 
     def add(self, token: Token) -> None:
         """Append a token to the present statement."""
@@ -104,7 +110,7 @@ def find_expected(frame: Frame) -> Setting | None:
     if frame.bracket == "(" and frame.kind:
         if frame.argument is not None:
             return frame.fields().get(frame.argument)
-        call = KINDS.get(frame.kind) or SIGNATURES.get(frame.kind)
+        call = find_kind(frame.kind)
         return frame.fields().get(call.positional[0]) if call is not None and call.positional else None
     if frame.bracket == "{":
         return frame.fields().get(tokens[0].text) if len(tokens) > 1 and tokens[1].type in ASSIGNS else None
@@ -261,14 +267,15 @@ def _find_amended_kind(field_: Setting | None) -> str:
     return next((kind for kind in type_.kinds if kind in KINDS), "") if isinstance(type_, OfKind) else ""
 
 
+def _count_open(tokens: Iterable[Token]) -> Iterator[int]:
+    """Return for each token the number of brackets that are open behind it."""
+    return accumulate((token.type in OPENERS) - (token.type in CLOSERS) for token in tokens)
+
+
 def _find_start(tokens: Sequence[Token], stop: int) -> int:
     """Return the index of the first token of the declaration around token `stop`."""
-    depth, start = 0, 0
-    for i, token in enumerate(tokens[:stop]):
-        depth += (token.type in OPENERS) - (token.type in CLOSERS)
-        if token.type == "NEWLINE" and depth <= 0:
-            start = i + 1
-    return start
+    depths = enumerate(_count_open(tokens[:stop]), 1)
+    return max((i for i, depth in depths if depth <= 0 and tokens[i - 1].type == "NEWLINE"), default=0)
 
 
 def _list_locals(tokens: Sequence[Token], start: int) -> dict[str, LocalName]:
@@ -314,9 +321,5 @@ def _head_length(tokens: Sequence[Token], start: int) -> int:
     """
     if start + 2 >= len(tokens) or tokens[start + 2].type != "LPAR":
         return 0
-    depth = 0
-    for i in range(start + 2, len(tokens)):
-        depth += (tokens[i].type in OPENERS) - (tokens[i].type in CLOSERS)
-        if depth == 0:
-            return i - start
-    return len(tokens) - start
+    depths = _count_open(tokens[i] for i in range(start + 2, len(tokens)))
+    return next((i for i, depth in enumerate(depths, 2) if depth == 0), len(tokens) - start)

@@ -68,6 +68,20 @@ def test_settings_of_a_nested_block_and_of_a_stage() -> None:
         # What a declaration can be made from.
         ("experiment vanilla    = ", "small", {"small", "ppo", "reo_exp"}, set(), {"outcome"}),
         ("reward = ", "outcome", {"outcome", "reo"}, {"laser"}, {"five", "small", "exp", "hub"}),
+        (
+            "checkpoint(",
+            "overthinker",
+            {"overthinker", "vanilla", "checkpoint"},
+            {"qwen3_4b"},
+            {"of", "five", "outcome"},
+        ),
+        (
+            "checkpoint(",
+            "shrink.stages",
+            {"base", "vanilla", "overthinker"},
+            {"qwen3_4b"},
+            {"of", "chain_suite"},
+        ),
         ("reo(at: ", "five", {"five", "exp", "greedy", "reached"}, set(), {"seeds", "outcome", "hub"}),
         (
             "data        = ",
