@@ -22,6 +22,7 @@ from pygls.workspace import TextDocument
 import reodsl
 from reodsl.diagnostics.model import Severity, Span, group
 from reodsl.diagnostics.render import find_page
+from reodsl.language.modules import LIBRARY
 from reodsl.lsp.analysis import (
     Analysis,
     Finding,
@@ -50,6 +51,8 @@ BURST_SECONDS = 1.0
 _CACHE: WeakKeyDictionary[LanguageServer, dict[str, tuple[float, dict[Path, str], Analysis]]] = (
     WeakKeyDictionary()
 )
+_LOADED: WeakKeyDictionary[LanguageServer, dict[str, frozenset[str]]] = WeakKeyDictionary()
+"""The files of each open spec, by its URI: keys of modules, also of files that could not be read."""
 SEVERITIES: dict[Severity, types.DiagnosticSeverity] = {
     "error": types.DiagnosticSeverity.Error,
     "warning": types.DiagnosticSeverity.Warning,
@@ -104,7 +107,7 @@ def make_server() -> LanguageServer:
         await asyncio.sleep(PAUSE_SECONDS)
         document = _open(server, params.text_document.uri)
         if document is not None and document.version == params.text_document.version:
-            _publish(server)
+            _publish(server, document.uri)
 
     @server.feature(types.TEXT_DOCUMENT_DID_CLOSE)
     def on_close(params: types.DidCloseTextDocumentParams) -> None:
@@ -276,13 +279,28 @@ def _analysis(server: LanguageServer, uri: str) -> Analysis:
         analysis = analyse(_path(uri), texts)
         cache.clear()
         cache[uri] = (time.monotonic(), texts, analysis)
+        _LOADED.setdefault(server, {})[uri] = frozenset(analysis.program.context.modules.loaded)
     return analysis
 
 
-def _publish(server: LanguageServer) -> None:
-    """Send the findings on every open document, since documents may import each other."""
+def _publish(server: LanguageServer, edited: str | None = None) -> None:
+    """Send the findings on every open document, or on an edited document and those that import it.
+
+    Args:
+        server: The server.
+        edited: The URI of the document that was edited; None if files may have come, gone or changed on the disk.
+    """
     _CACHE.pop(server, None)
-    for document in server.workspace.text_documents.values():
+    loaded, file = _LOADED.setdefault(server, {}), _path(edited or "").resolve()
+    documents = [
+        document
+        for document in server.workspace.text_documents.values()
+        # A module of the library has another key than its file.
+        if edited is None
+        or file.is_relative_to(LIBRARY)
+        or str(file) in loaded.get(document.uri, (str(file),))
+    ]
+    for document in documents:
         analysis = _analysis(server, document.uri)
         _send(server, document.uri, [_diagnostic(server, analysis, item) for item in list_findings(analysis)])
     gc.collect()

@@ -53,6 +53,22 @@ class Editor:
                 return message["result"]
             self.notices.append(message)
 
+    def begin(self, capabilities: dict[str, Any] | None = None, **more: Any) -> dict[str, Any]:
+        """Begin a session, and return what the server can do."""
+        asked = {"processId": None, "rootUri": None, "capabilities": capabilities or {}, **more}
+        able: dict[str, Any] = self.ask("initialize", asked)["capabilities"]
+        self.send("initialized", {})
+        return able
+
+    def open(self, path: Path, text: str) -> dict[str, str]:
+        """Open a text at a path, and return how requests name it."""
+        this = {"uri": path.as_uri()}
+        self.send(
+            "textDocument/didOpen",
+            {"textDocument": {**this, "languageId": "reo", "version": 1, "text": text}},
+        )
+        return this
+
     def published(self) -> dict[str, Any]:
         """The next diagnostics that the server sends."""
         while True:
@@ -89,12 +105,8 @@ def test_an_editing_session(editor: Editor, tmp_path: Path, encodings: list[str]
     )
     spec.write_text("recipe other = 1\n")
     general = {} if encodings is None else {"general": {"positionEncodings": encodings}}
-    answer = editor.ask("initialize", {"processId": None, "rootUri": None, "capabilities": general})
-    assert answer["capabilities"].get("positionEncoding") == (encodings or ["utf-16"])[0]
-    editor.send("initialized", {})
-    uri = spec.as_uri()
-    document = {"uri": uri, "languageId": "reo", "version": 1, "text": text}
-    editor.send("textDocument/didOpen", {"textDocument": document})
+    assert editor.begin(general).get("positionEncoding") == (encodings or ["utf-16"])[0]
+    this = editor.open(spec, text)
 
     # What stands after the face is found where this editor counts it.
     found = editor.published()
@@ -106,7 +118,6 @@ def test_an_editing_session(editor: Editor, tmp_path: Path, encodings: list[str]
     assert wrong["severity"] == 1
     assert wrong["source"] == "reodsl"
 
-    this = {"uri": uri}
     lr = {"line": 1, "character": text.split("\n")[1].index("lr")}
     hover = editor.ask("textDocument/hover", {"textDocument": this, "position": lr})
     assert "learning rate" in hover["contents"]["value"]
@@ -179,15 +190,10 @@ def test_an_editor_mends_and_renames(editor: Editor, tmp_path: Path) -> None:
         ")\n"
         "cluster pair { nodees = 2 }\n"
     )
-    answer = editor.ask("initialize", {"processId": None, "rootUri": None, "capabilities": {}})
-    for what in ("codeAction", "references", "rename"):
-        assert answer["capabilities"][f"{what}Provider"]
-    assert answer["capabilities"]["inlayHintProvider"]
-    editor.send("initialized", {})
-    this = {"uri": spec.as_uri()}
-    editor.send(
-        "textDocument/didOpen", {"textDocument": {**this, "languageId": "reo", "version": 1, "text": text}}
-    )
+    able = editor.begin()
+    for what in ("codeAction", "references", "rename", "inlayHint"):
+        assert able[f"{what}Provider"]
+    this = editor.open(spec, text)
     assert any("nodees" in each["message"] for each in editor.published()["diagnostics"])
 
     everything = {"start": {"line": 0, "character": 0}, "end": {"line": 7, "character": 0}}
@@ -216,11 +222,8 @@ def test_places_that_are_none_are_answered(editor: Editor, tmp_path: Path) -> No
     """Past the end, before the start, in the middle of a character of two units: nothing that an editor sends ends it."""
     spec = tmp_path / "a.reo"
     text = "# 😀😀\nparam n: int = 5\nparam m: int = n\n"
-    editor.ask("initialize", {"processId": None, "rootUri": None, "capabilities": {}})
-    editor.send("initialized", {})
-    this = {"uri": spec.as_uri()}
-    document = {**this, "languageId": "reo", "version": 1, "text": text}
-    editor.send("textDocument/didOpen", {"textDocument": document})
+    editor.begin()
+    this = editor.open(spec, text)
     editor.published()
     places = [(0, 3), (0, 99), (99, 0), (2**31 - 1, 2**31 - 1), (2, 15), (1, 2**31 - 1)]
     for line, character in places:
@@ -250,19 +253,52 @@ def test_places_that_are_none_are_answered(editor: Editor, tmp_path: Path) -> No
     assert "param" in editor.ask("textDocument/hover", here)["contents"]["value"]
 
 
+def test_an_edit_is_told_to_the_file_and_to_those_that_import_it(editor: Editor, tmp_path: Path) -> None:
+    """What an edit sends equals what a save sends of all files that are open."""
+    editor.begin()
+    texts = {
+        "library": "param cost: number = 0.5\n",
+        "near": "from .library import cost\nparam own: number = cost\n",
+        "far": "from .near import own\nparam more: number = own\n",
+        "alone": "param n: int = 5\nparam n: int = 6\n",
+    }
+    these = {}
+    for name, text in texts.items():
+        (tmp_path / f"{name}.reo").write_text(text)
+        these[name] = editor.open(tmp_path / f"{name}.reo", text)
+
+    def sent() -> dict[str, Any]:
+        """Return the findings that were sent since the last call, by file."""
+        editor.ask("textDocument/documentSymbol", {"textDocument": these["alone"]})
+        notices, editor.notices = editor.notices, []
+        return {Path(each["params"]["uri"]).stem: each["params"]["diagnostics"] for each in notices}
+
+    assert set(sent()) == set(texts)
+    for name, told in (
+        ("library", {"library", "near", "far"}),
+        ("near", {"near", "far"}),
+        ("alone", {"alone"}),
+    ):
+        changed = {"text": texts[name] + "param cost: number = 1\n"}
+        this = {**these[name], "version": 2}
+        editor.send("textDocument/didChange", {"textDocument": this, "contentChanges": [changed]})
+        editor.notices.append(editor.read())
+        after = sent()
+        assert set(after) == told
+        editor.send("textDocument/didSave", {"textDocument": these[name]})
+        whole = sent()
+        assert set(whole) == set(texts)
+        assert after == {each: whole[each] for each in told}
+
+
 @pytest.mark.slow
 def test_a_workspace_of_2000_specs(editor: Editor, tmp_path: Path) -> None:
     (tmp_path / "library.reo").write_text("param cost: number = 0.5\n")
     for number in range(2000):
         used = "from .library import cost\nparam own: number = cost\n" if number in (7, 1999) else ""
         (tmp_path / f"s{number:04}.reo").write_text(f"{used}param n{number}: int = 5\n")
-    editor.ask("initialize", {"processId": None, "rootUri": tmp_path.as_uri(), "capabilities": {}})
-    editor.send("initialized", {})
-    this = {"uri": (tmp_path / "library.reo").as_uri()}
-    text = (tmp_path / "library.reo").read_text()
-    editor.send(
-        "textDocument/didOpen", {"textDocument": {**this, "languageId": "reo", "version": 1, "text": text}}
-    )
+    editor.begin(rootUri=tmp_path.as_uri())
+    this = editor.open(tmp_path / "library.reo", (tmp_path / "library.reo").read_text())
     assert editor.published()["diagnostics"] == []
     place = {"textDocument": this, "position": {"line": 0, "character": 7}}
     found = editor.ask("textDocument/references", {**place, "context": {"includeDeclaration": True}})
@@ -282,14 +318,8 @@ def test_an_editor_that_pulls_and_prepares(editor: Editor, tmp_path: Path) -> No
     item = {"completionItem": {"snippetSupport": True}}
     told = {"textDocument": {"diagnostic": {}, "completion": item, "rename": {"prepareSupport": True}}}
     folders = [{"uri": tmp_path.as_uri(), "name": "here"}]
-    asked = {"processId": None, "rootUri": None, "capabilities": told, "workspaceFolders": folders}
-    answer = editor.ask("initialize", asked)["capabilities"]
-    assert answer["renameProvider"] == {"prepareProvider": True}
-    editor.send("initialized", {})
-    this = {"uri": spec.as_uri()}
-    editor.send(
-        "textDocument/didOpen", {"textDocument": {**this, "languageId": "reo", "version": 1, "text": text}}
-    )
+    assert editor.begin(told, workspaceFolders=folders)["renameProvider"] == {"prepareProvider": True}
+    this = editor.open(spec, text)
     (found,) = editor.ask("textDocument/diagnostic", {"textDocument": this})["items"]
     assert (found["code"], found["tags"]) == ("W0201", [1])
     page = Path(found["codeDescription"]["href"].removeprefix("file://"))
