@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -107,17 +108,21 @@ class Responses:
     budgets: tuple[int, ...]
 
 
-def holds_responses(path: Path) -> bool:
-    """Return whether a file is Parquet with the columns of a table of responses."""
+def missing_columns(path: Path) -> list[str]:
+    """Return the columns of a table of responses that a file lacks: all of them if it is no readable Parquet file."""
     import polars as pl
 
-    if path.suffix.lower() not in (".parquet", ".pq") or not path.is_file():
-        return False
-    try:
-        return set(COLUMNS) <= pl.scan_parquet(path, glob=False).collect_schema().keys()
-    # polars raises no single class of error for a file with a wrong suffix.
-    except (Exception, pl.exceptions.PanicException):
-        return False
+    found: Collection[str] = ()
+    if path.suffix.lower() in (".parquet", ".pq") and path.is_file():
+        # polars raises no single class of error for a file with a wrong suffix.
+        with suppress(Exception, pl.exceptions.PanicException):
+            found = pl.scan_parquet(path, glob=False).collect_schema().keys()
+    return [name for name in COLUMNS if name not in found]
+
+
+def holds_responses(path: Path) -> bool:
+    """Return whether a file is Parquet with the columns of a table of responses."""
+    return not missing_columns(path)
 
 
 def require_table(path: Path) -> pl.LazyFrame:

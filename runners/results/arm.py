@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,7 @@ from reodsl.graph.job import Job
 from reodsl.graph.payload import results_work
 from reodsl.ir.study import Study
 from reodsl.ir.training import FromResults
-from reodsl.numbers.responses import Responses, holds_responses, read_responses
+from reodsl.numbers.responses import COLUMNS, Responses, missing_columns, read_responses
 
 KEYS = ("benchmark", "question", "sample")
 
@@ -116,14 +117,22 @@ def open_table(path: Path) -> Responses:
     Raises:
         Problem: E0438 if the file is missing or no table of responses, or a mistake in the table.
     """
-    if not holds_responses(path):
+    if missing := missing_columns(path):
         exists = path.is_file()
+        lacks = (
+            f"lacks the columns {', '.join(missing)}"
+            if len(missing) < len(COLUMNS)
+            else "is no Parquet file of responses"
+        )
+        make = "`reodsl import {} --model NAME -o {}.parquet`"
         raise problem(
             "E0438",
-            "this is no table of responses" if exists else "there is no such file",
+            f"this is no table of responses: it {lacks}" if exists else "there is no such file",
             where=str(path),
-            help="make a table: `reodsl import FILES --model NAME -o theirs.parquet`"
-            + ("" if exists else "; a relative path starts at the spec's folder"),
+            help=f"make a table: {make.format('FILES', 'theirs')}; a relative path starts at the spec's folder"
+            if not exists
+            else f"make a table of it, and name that here: {make.format(shlex.quote(str(path)), 'responses')}, with "
+            "`--column NAME=PATH` for a value that the file has under another name",
         )
     return read_responses(path)
 

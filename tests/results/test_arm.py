@@ -134,7 +134,12 @@ TWELVE = ALONE.replace(
 BAD = {
     "no file": (lambda: Path("t.parquet").unlink(), ONE, "E0438", "there is no such file"),
     "no table": (
-        lambda: pl.DataFrame({"a": [1]}).write_parquet("t.parquet"), ONE, "E0438", "this is no table of responses",
+        lambda: pl.DataFrame({"a": [1]}).write_parquet("t.parquet"), ONE, "E0438",
+        "this is no table of responses: it is no Parquet file of responses",
+    ),
+    "lacking columns": (
+        lambda: pl.read_parquet("t.parquet").drop("gold", "at").write_parquet("t.parquet"), ONE, "E0438",
+        "this is no table of responses: it lacks the columns gold, at",
     ),
     "no model": (lambda: None, ALONE.replace('model: "b"', 'model: "c"'), "E0438", "there is no model `c`"),
     "no texts": (lambda: None, FORCED, "E0438", "2 responses of `a` have no text, and forced"),
@@ -171,6 +176,7 @@ def test_what_is_no_arm_of_the_suite_is_one_error_at_its_line(
     err = capsys.readouterr().err
     assert err.count("error[") == err.count(f"error[{code}]") == 1
     assert words in err
+    assert ("import t.parquet --model NAME -o responses.parquet" in err) is ("no table of responses" in words)
     assert re.search(r"--> s\.reo:\d+", err)
     assert 'results("t.parquet"' in err
     assert "help: " in err
