@@ -123,17 +123,9 @@ _TRAINING_ELSEWHERE = {
     "scale_rewards": "advantage { normalise = … }",
 }
 _OBJECTIVE = (
-    "reward",
-    "advantage",
-    "credit",
-    "clip",
-    "loss",
-    "loss_mean",
-    "kl",
-    "entropy",
-    "importance_cap",
+    "reward", "advantage", "credit", "clip", "loss", "loss_mean", "kl", "entropy", "importance_cap",
     "resample",
-)
+)  # fmt: skip
 """The settings of the objective, which are listed for an unknown setting instead of all settings."""
 BLOCK_NAMES = frozenset(
     name for kind in KINDS.values() for name, field in kind.fields.items() if isinstance(field.type, Block)
@@ -217,6 +209,9 @@ def suggest_declaration(value: Value, kinds: tuple[str, ...]) -> str | None:
         )
     if isinstance(data, str):
         return _suggest_for_text(data, kinds)
+    if kinds == ("frontier",):
+        arm = isinstance(data, Record) and data.kind in ("arm", "experiment") and data.name
+        return f"declare a frontier, and name it here: `frontier NAME = envelope({f'of: [{arm}], to: …' if arm else '…'})`"
     if isinstance(data, Items):
         single = data.values[0].data if len(data.values) == 1 else None
         single_name = isinstance(single, Record) and single.kind in kinds and single.name
@@ -251,10 +246,6 @@ def _explain_record(data: Record, kinds: tuple[str, ...]) -> Iterator[tuple[bool
     if kind == "python":
         term = f"python({quote(data.data('function'))}, y)"
         yield ("reward" in kinds, f"call it in a reward, and name that here: `reward NAME {{ {term} }}`")
-    yield (
-        kind in ("arm", "experiment") and "frontier" in kinds and bool(name),
-        f"a frontier is over arms: `frontier NAME = envelope(of: [{name}], to: …)`",
-    )
     yield (
         kind in ("experiment", "recipe", "model") and kinds == ("arm",) and bool(name),
         f"make it an arm: `arm {name} = {name}`",

@@ -88,7 +88,7 @@ def help_of(result: CompileResult, code: str) -> str:
         (
             "study x { arm a = vanilla\n score = reg(against: a, to: 128 tokens) }",
             "E0301",
-            "a frontier is over arms: `frontier NAME = envelope(of: [a], to: …)`",
+            "declare a frontier, and name it here: `frontier NAME = envelope(of: [a], to: …)`",
         ),
         (
             "study x { arm a = vanilla\n frontier f = envelope(of: [vanilla], to: 128 tokens) }",
