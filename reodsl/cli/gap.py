@@ -151,7 +151,10 @@ def reg_command(
         return
     names = list(next(iter(table.nested().values())))
     rows = [["model", *map(visible, names)]]
-    for model in models:
+    # The last name is that of the mean. REG with only bounds counts as the middle between them.
+    means = ((model, table[model, names[-1]]) for model in models)
+    sizes = {model: row.reg if row.reg is not None else sum(row.between or ()) / 2 for model, row in means}
+    for model in sorted(models, key=sizes.__getitem__):
         cells = (mark + _format_reg(table[model, name], model == relative_to) for name in names)
         rows.append([visible(model), *cells])
     click.echo("\n".join(lay_columns(rows, num_left=1)))
@@ -371,6 +374,7 @@ def score_table(
             frontier_curves, faults = _fit_frontier(reference, models, base, points, frontier, approximate)
         rows = score_responses(responses, points, frontier_curves, relative_to)
         curves = curves_by_model(responses, points)
+    ranked = _rank_models(rows)
     if target is not None:
         drawn_frontier = (
             frontier_curves
@@ -380,7 +384,9 @@ def score_table(
             else None
         )
         suffix = target.suffix.lower()
-        drawing = draw_picture(curves, drawn_frontier, points[-1], "pdf" if suffix == ".pdf" else "png")
+        drawing = draw_picture(
+            curves, drawn_frontier, points[-1], ranked, "pdf" if suffix == ".pdf" else "png"
+        )
         with storing(target):
             target.parent.mkdir(parents=True, exist_ok=True)
             write_atomic(target, drawing.svg if suffix == ".svg" else drawing.image)
@@ -401,6 +407,7 @@ def score_table(
     for heading in benchmarks if len(benchmarks) > 2 else benchmarks[:1]:
         benchmark = heading if len(benchmarks) > 2 else benchmarks[-1]
         benchmark_rows = [row for row in rows if row.scores.benchmark == benchmark]
+        benchmark_rows.sort(key=lambda row: ranked.index(row.scores.model))
         _print_scores(visible(heading), benchmark_rows, relative_to, "~" if faults else "")
     is_bound = rows[0].auc_oaa is not None
     measure = (
@@ -451,6 +458,15 @@ def _fit_frontier(
         raise Problem(*mismatches)
     curves = select_benchmarks(reference.curves, models.values()) if mismatches else reference.curves
     return curves, tuple(diagnostic.message for diagnostic in mismatches)
+
+
+def _rank_models(rows: Sequence[ResponseScores]) -> list[str]:
+    """Return the names of the models, best first: by REG or its difference, else by AUC_OAA or accuracy, on the mean."""
+    # The last row of a model is that of the mean over benchmarks.
+    means = {row.scores.model: row for row in rows}
+    lower = {model: row.scores.reg or row.scores.difference for model, row in means.items()}
+    higher = {model: row.auc_oaa or row.scores.accuracy for model, row in means.items()}
+    return sorted(means, key=lambda model: low.value if (low := lower[model]) else -higher[model].value)
 
 
 def _print_scores(title: str, rows: Sequence[ResponseScores], relative_to: str | None, mark: str) -> None:

@@ -188,7 +188,7 @@ def curve_rows(material: Material, benchmark: str, arms: Sequence[str]) -> pl.Da
     ]
     mean = rows.group_by("name", "budget").agg(pl.col("accuracy").mean(), *ends)
     edge = frontier_rows(material, benchmark).select("budget", pl.col("accuracy").alias("edge"))
-    return mean.join(edge, on="budget", how="left").rename({"name": "arm"}).sort("arm", "budget")
+    return material.sort_arms(mean.join(edge, on="budget", how="left").rename({"name": "arm"}).sort("budget"))
 
 
 def add_intervals(material: Material) -> pl.DataFrame:
@@ -231,7 +231,8 @@ def frontier_rows(material: Material, benchmark: str) -> pl.DataFrame:
     """
     rows = tables.frontier(material).filter(benchmark=benchmark)
     arms = pl.col("arms").drop_nulls().str.split(", ").explode() if "arms" in rows.columns else pl.lit("")
-    names = arms.unique().sort().str.join(", ").replace("", None).alias("arms")
+    arms = arms.unique(maintain_order=True)
+    names = arms.sort_by(material.place(arms)).str.join(", ").replace("", None).alias("arms")
     return rows.group_by("budget").agg(pl.col("accuracy").mean(), names).sort("budget")
 
 
@@ -272,7 +273,7 @@ _COLUMNS = 3
 
 
 def draw_picture(
-    models: Mapping[str, Curves], frontier: Curves | None, end: int, form: Form = "png"
+    models: Mapping[str, Curves], frontier: Curves | None, end: int, ranked: Sequence[str], form: Form = "png"
 ) -> Picture:
     """Return accuracy over budgets as a picture, a chart for each benchmark.
 
@@ -280,6 +281,7 @@ def draw_picture(
         models: curves by model and benchmark.
         frontier: frontier by benchmark, or None.
         end: last budget that is drawn, in tokens.
+        ranked: models in the order of the legend.
         form: format of the picture beside SVG.
 
     Raises:
@@ -305,13 +307,13 @@ def draw_picture(
         rows = of_benchmark.filter(pl.col("arm") != "").join(
             edges.select("budget", edge="accuracy"), on="budget", how="left"
         )
-        rows = rows.with_columns(low=pl.lit(None), high=pl.lit(None)).sort("arm", "budget")
+        rows = rows.with_columns(low=pl.lit(None), high=pl.lit(None)).sort("budget", maintain_order=True)
         charts.append(
             _draw_curves(
                 rows,
                 edges,
                 theme.colours(list(models)),
-                list(models),
+                ranked,
                 heading=str(benchmark),
                 label=f"accuracy ({kind})",
                 reach=end,

@@ -26,50 +26,42 @@ def section(material: Material) -> Markup | None:
         At most `MOST_RESPONSES` folded responses, but at least one of each arm; None without stored responses.
     """
     folders = {arm: folder for (arm, _), folder in reversed([*material.evaluations.items()])}
-    tables = {}
+    tables = []
     for arm in material.arms:
         path = folders[arm] / "samples.parquet" if arm in folders else None
         if path is not None and path.is_file():
             with reading(path.parent):
-                tables[arm] = pl.scan_parquet(path, glob=False).filter(sample=0)
+                samples = pl.scan_parquet(path, glob=False).filter(sample=0)
+                tables.append(samples.with_columns(pl.lit(arm).alias("arm")))
     if not tables:
         return None
-    turn = pl.int_range(pl.len()).over("benchmark")
-    questions = next(iter(tables.values())).select("benchmark", "question").sort("benchmark", "question")
     keys = (
-        questions.with_columns(turn=turn)
+        tables[0]
+        .select("benchmark", "question")
+        .sort("benchmark", "question")
+        .with_columns(turn=pl.int_range(pl.len()).over("benchmark"))
         .sort("turn", "benchmark")
         .head(max(1, MOST_RESPONSES // len(tables)))
     )
-    rows = {
-        arm: table.join(keys, on=("benchmark", "question")).sort("turn", "benchmark").collect().to_dicts()
-        for arm, table in tables.items()
-    }
-    responses = sorted(
-        (
-            (row["turn"], row["benchmark"], arm_index, arm, row)
-            for arm_index, arm in enumerate(rows)
-            for row in rows[arm]
-        ),
-        key=lambda response: response[:3],
-    )
+    rows = [table.join(keys, on=("benchmark", "question")).collect() for table in tables]
+    responses = pl.concat(rows, how="diagonal_relaxed").sort("turn", "benchmark", maintain_order=True)
+    questions = responses.partition_by("turn", "benchmark", maintain_order=True)
     view = tag("code", shlex.join(["reodsl", "view", material.study.name]))
     about = "shows all of them, cut at any budget, with the forced answer."
-    folds = [_fold(material, arm, row) for *_, arm, row in responses]
-    return tag("div", tag("p", f"{len(folds)} responses; ", view, f" {about}", class_="about"), folds)
+    folds = [tag("div", [_fold(material, row) for row in part.to_dicts()]) for part in questions]
+    return tag("div", tag("p", f"{responses.height} responses; ", view, f" {about}", class_="about"), folds)
 
 
-def _fold(material: Material, arm: str, row: dict[str, Any]) -> Markup:
+def _fold(material: Material, row: dict[str, Any]) -> Markup:
     """Return a response as a folded element whose summary names arm, question, length and verdict.
 
     Args:
         material: results of the run.
-        arm: name of the arm.
-        row: row of `samples.parquet`.
+        row: row of `samples.parquet`, with `arm`.
     """
-    wording = material.study.arm(arm).name_wording(row.get("mode"))
+    wording = material.study.arm(row["arm"]).name_wording(row.get("mode"))
     verdict = "right" if row["correct"] else "wrong"
-    facts = (arm, row["benchmark"], row["question"], wording, f"{row['tokens']:,} tokens", verdict)
+    facts = (row["arm"], row["benchmark"], row["question"], wording, f"{row['tokens']:,} tokens", verdict)
     answer = "no answer" if row["answer"] is None else f"answer: {row['answer']}"
     return tag(
         "details",
@@ -77,6 +69,7 @@ def _fold(material: Material, arm: str, row: dict[str, Any]) -> Markup:
         tag("div", row["text"], class_="question"),
         tag("div", shorten(row["response"] or ""), class_="trace"),
         tag("div", tag("p", answer), class_="inside"),
+        data_arm=row["arm"],
     )
 
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import base64
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
+from itertools import chain, count
 from typing import Any
 
 import polars as pl
@@ -84,23 +85,20 @@ def safe_name(name: str, used_names: Sequence[str] | dict[str, Any]) -> str:
         "".join(c if c.isascii() and (c.isalnum() or c in "-_") else "-" for c in name)[:60].strip("-")
         or "chart"
     )
-    key, count = stem, 1
-    while key in used_names:
-        count += 1
-        key = f"{stem}-{count}"
-    return key
+    numbered = (f"{stem}-{number}" for number in count(2))
+    return next(name for name in chain([stem], numbered) if name not in used_names)
 
 
 def legend(
-    material: Material, arms: Sequence[str], *, frontier: bool, visible: Sequence[str] | None = None
+    material: Material, arms: Collection[str], *, frontier: bool, visible: Sequence[str] | None = None
 ) -> Markup:
-    """Return buttons that switch arms on and off in every chart of a group.
+    """Return buttons that switch arms on and off in every chart of a group, in the order of the page.
 
     Pointing at a button highlights its arm. With more than two arms, two more buttons switch all on or off.
 
     Args:
         material: results of the run.
-        arms: an arm for each button.
+        arms: the arms that have a button.
         frontier: whether the legend has an entry for the frontier.
         visible: arms that are on at first; None for all.
     """
@@ -114,9 +112,10 @@ def legend(
             data_arm=arm,
             aria_pressed="true" if visible is None or arm in visible else "false",
         )
-        for arm in arms
+        for arm in material.ordered_arms
+        if arm in arms and arm in marks
     ]
-    if len(arms) > 2:
+    if len(entries) > 2:
         entries += [
             tag("button", word, type="button", data_all=which, class_="all")
             for word, which in (("all", "on"), ("none", "off"))
@@ -170,8 +169,7 @@ SPREAD: dict[str, tuple[Callable[[Material], pl.DataFrame], Callable[[Material, 
 def spread_group(gallery: Gallery, material: Material) -> Markup | None:
     """Return charts of responses by length and by difficulty; None without stored responses."""
     rows = {name: read(material) for name, (read, _) in SPREAD.items()}
-    present = {arm for frame in rows.values() for arm in frame["arm"]}
-    arms = [arm for arm in material.chart_arms if arm in present]
+    arms = {arm for frame in rows.values() for arm in frame["arm"]}
     if not arms:
         return None
     charts = [
@@ -240,7 +238,7 @@ def training_groups(gallery: Gallery, material: Material) -> list[Markup]:
         shown_first = [figure for metric, figure in figures.items() if metric in FIRST_METRICS[method]]
         extra = [figure for metric, figure in figures.items() if metric not in FIRST_METRICS[method]]
         box = tag("details", tag("summary", "More measurements"), tag("div", extra, class_="charts inside"))
-        keys = legend(material, [arm for arm in material.chart_arms if arm in arms], frontier=False)
+        keys = legend(material, arms, frontier=False)
         main_charts = tag("div", shown_first, class_="charts")
         last = int(material.metrics.filter(pl.col("method") == method)["at"].max() or 1)  # type: ignore[arg-type]
         parts = (tag("h3", heading), keys, _smoothing(last), main_charts, box if extra else None)
@@ -288,14 +286,12 @@ def declared_group(gallery: Gallery, material: Material) -> Markup | None:
             figures.append(
                 gallery.figure(chart.name, scatter(material, table, MEAN, chart.y_key, chart.lines))
             )
-        elif chart.x == "step" and set(training_rows(material, chart.y_key, "ppo")["arm"]) & set(chart.lines):
+        elif chart.x == "step" and (
+            drawn := set(training_rows(material, chart.y_key, "ppo")["arm"]) & set(chart.lines)
+        ):
             figures.append(gallery.figure(chart.name, training(material, chart.y_key, "ppo", chart.lines)))
-            arms |= set(chart.lines)
+            arms |= drawn
     if not figures:
         return None
-    switches = (
-        legend(material, [arm for arm in material.chart_arms if arm in arms], frontier=False)
-        if arms
-        else None
-    )
+    switches = legend(material, arms, frontier=False) if arms else None
     return tag("div", switches, tag("div", figures, class_="charts two"), data_group=True)

@@ -71,8 +71,8 @@ def training(material: Material, metric: str, method: str, lines: Sequence[str] 
     """
     rows = training_rows(material, metric, method)
     present = set(rows["arm"])
-    arms = [arm for arm in material.chart_arms if arm in present and (lines is None or arm in lines)]
-    rows = rows.filter(pl.col("arm").is_in(arms))
+    arms = [arm for arm in material.ordered_arms if arm in present and (lines is None or arm in lines)]
+    rows = material.sort_arms(rows.filter(pl.col("arm").is_in(arms)))
     label, column = LABELS.get(metric, metric.replace(TRACK, "track ", 1)), metric
     relative = metric == "reward" and _differ_much(rows)
     if relative:
@@ -203,10 +203,10 @@ def lengths(material: Material, rows: pl.DataFrame) -> Json:
     arms = [arm for arm in material.arms if arm in set(rows["arm"])]
     y = channel("share", title="share of responses", axis={"format": "%"})
     line = vega.lines(data, x, y, material.colours, arms, tooltip=tooltip, interpolate="step-after")
-    peaks = rows.sort("share", descending=True).unique("arm", keep="first", maintain_order=True).sort("arm")
+    peaks = rows.sort("share", descending=True).unique("arm", keep="first", maintain_order=True)
     peaks_text = ", ".join(
         f"{row['arm']} most often from {row['tokens']:g} tokens on ({in_percent(row['share'])}%)"
-        for row in peaks.to_dicts()[:12]
+        for row in material.sort_arms(peaks).to_dicts()[:12]
     )
     return vega.chart(
         datasets,
@@ -272,8 +272,7 @@ def difficulty(material: Material, rows: pl.DataFrame) -> Json:
     """
     datasets = Rows()
     data = datasets.add(rows)
-    present = set(rows["arm"])
-    arms = [arm for arm in material.chart_arms if arm in present]
+    arms = [arm for arm in material.arms if arm in set(rows["arm"])]
     x = channel(
         "level",
         "nominal",
@@ -303,8 +302,9 @@ def difficulty(material: Material, rows: pl.DataFrame) -> Json:
 
 
 def reference(material: Material) -> str:
-    """Return the arm by which difficulty is defined: the first evaluated arm that others start from, else the first."""
-    return next((arm for arm in material.bases if arm in material.arms), material.arms[0])
+    """Return the arm that defines difficulty: the study's first evaluated arm that others start from, else its first."""
+    names = (*material.bases, *(arm.name for arm in material.study.arms))
+    return next(arm for arm in names if arm in material.arms)
 
 
 def difficulty_rows(material: Material) -> pl.DataFrame:

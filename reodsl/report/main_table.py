@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 import polars as pl
 
@@ -17,17 +17,17 @@ HEADS = {"accuracy": "Acc (%) ↑", "length": "Len ↓", "reg": "REG ↓", "reg_
 
 
 def main_table(
-    material: Material, table: pl.DataFrame, arms: Sequence[str] | None = None, columns: Sequence[str] = ALL
+    material: Material, table: pl.DataFrame, arms: Collection[str] | None = None, columns: Sequence[str] = ALL
 ) -> Markup:
-    """Return `tables.main` as an HTML table, with a tint for arms that do not belong to the frontier.
+    """Return `tables.main` as an HTML table in the order of the page, with a tint for arms outside of the frontier.
 
     Args:
         material: results of the run.
         table: frame of `tables.main`.
-        arms: names of arms in order; None for all.
+        arms: names of arms; None for all.
         columns: names of columns: the built-in ones and the study's measures.
     """
-    main = results(table, material.arms if arms is None else arms, columns)
+    main = results(table, [arm for arm in material.arms if arms is None or arm in arms], columns)
     anchors = find_first_evaluations(material)
     marks = samples(material.colours)
     score = material.study.score

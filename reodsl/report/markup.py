@@ -101,7 +101,8 @@ def name_cell(arm: str, sample: Markup | None, note: str | None = None, **attrib
         attributes: further attributes of the element.
     """
     label = tag("span", note, class_="tag") if note else None
-    return tag("th", sample, cut(arm), label, **{"class_": "name", "scope": "row", "title": arm} | attributes)
+    usual = {"class_": "name", "scope": "row", "title": arm, "data_arm": arm}
+    return tag("th", sample, cut(arm), label, **usual | attributes)
 
 
 def data_table(head: Child, body: Child, label: str | None = None, class_: str | None = None) -> Markup:

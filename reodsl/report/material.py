@@ -6,6 +6,7 @@ Files of samples are scanned, never read whole; only the few rows that the page 
 from __future__ import annotations
 
 import json
+import math
 import os
 import re
 from collections.abc import Iterable, Iterator, Mapping
@@ -176,10 +177,13 @@ class Material:
     """Rows of `measures.parquet`."""
     bases: tuple[str, ...] = field(init=False)
     """Arms that other arms start from."""
+    arms: tuple[str, ...] = field(init=False)
+    """Evaluated arms, best first, the baseline among them: the order of arms everywhere on the page."""
 
     def __post_init__(self) -> None:
-        """Find the arms that other arms start from once, since every chart needs them."""
+        """Find the arms that other arms start from, and the order of arms, once, since every chart needs them."""
         object.__setattr__(self, "bases", bases(self.study))
+        object.__setattr__(self, "arms", rank_arms(self.study, self.summary, self.scores))
 
     @property
     def study(self) -> Study:
@@ -187,10 +191,9 @@ class Material:
         return self.spec.study
 
     @property
-    def arms(self) -> tuple[str, ...]:
-        """Return the evaluated arms, in the order of the study."""
-        evaluated = set(self.summary["arm"])
-        return tuple(arm.name for arm in self.study.arms if arm.name in evaluated)
+    def ordered_arms(self) -> tuple[str, ...]:
+        """Return all arms of the study in the order of the page; arms that are not evaluated come last."""
+        return tuple(dict.fromkeys((*self.arms, *(arm.name for arm in self.study.arms))))
 
     @property
     def chart_arms(self) -> tuple[str, ...]:
@@ -225,6 +228,15 @@ class Material:
         """Return the names of the arms that make the scored frontier."""
         return frontier_arms(self.study)
 
+    def place(self, arm: pl.Expr) -> pl.Expr:
+        """Return the places of arms on the page as a column, from 0; names of no arm are behind all."""
+        places = {name: place for place, name in enumerate(self.ordered_arms)}
+        return arm.replace_strict(places, default=len(places), return_dtype=pl.Int64)
+
+    def sort_arms(self, frame: pl.DataFrame) -> pl.DataFrame:
+        """Return the rows of a frame with the column `arm` in the order of the page; rows of an arm keep their order."""
+        return frame.sort(self.place(pl.col("arm")), maintain_order=True)
+
     def forced_folders(self, arm: str) -> list[Path]:
         """Return the folders of an arm's evaluations, one for each seed; empty if any lacks forced answers."""
         seeds = self.seeds or (None,)
@@ -242,6 +254,33 @@ class Material:
         score = self.study.score
         chosen = score.frontier if score is not None else (names[0] if names else "")
         return self.frontiers.filter(pl.col("name") == chosen)
+
+
+def rank_arms(study: Study, summary: pl.DataFrame, scores: pl.DataFrame) -> tuple[str, ...]:
+    """Return the evaluated arms, best first: by rising REG, then arms without REG by falling accuracy.
+
+    Both numbers are means over seeds and benchmarks. Arms without any come last, and equal arms are in the study's order.
+
+    Args:
+        study: the study.
+        summary: frame `Material.summary`.
+        scores: frame `Material.scores`.
+    """
+    seeded = scores.drop_nulls("seed") if "seed" in scores.columns else scores
+    accuracy, reg = (
+        dict(
+            frame.filter(pl.col("benchmark") == MEAN)
+            .group_by("arm")
+            .agg(pl.col(column).mean())
+            .filter(pl.col(column).is_finite())
+            .iter_rows()
+        )
+        if column in frame.columns
+        else {}
+        for frame, column in ((summary, "accuracy"), (seeded if seeded.height else scores, "reg"))
+    )
+    names = filter(set(summary["arm"]).__contains__, (arm.name for arm in study.arms))
+    return tuple(sorted(names, key=lambda arm: (reg.get(arm, math.inf), -accuracy.get(arm, -math.inf))))
 
 
 def bases(study: Study) -> tuple[str, ...]:

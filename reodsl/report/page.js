@@ -12,6 +12,30 @@
   const live = document.body.dataset.live;
   if (live && sessionStorage.getItem("theme")) root.dataset.theme = sessionStorage.getItem("theme");
 
+  // Arms stand in one order everywhere on the page: best first, or by the column whose head was pressed.
+  let order = [...new Set([...document.querySelectorAll("main [data-arm]"), ...document.querySelectorAll("[data-arm]")].map((one) => one.dataset.arm))];
+  const rank = (arm) => (order.includes(arm) ? order.indexOf(arm) : order.length);
+  // Rows, entries, buttons and columns of arms change places among themselves; what else their parent has stays.
+  const arrange = () => {
+    const families = new Map();
+    for (const one of document.querySelectorAll("[data-arm]")) {
+      const item = (one.matches("td") ? null : one.closest("tbody tr, li")) ?? one;
+      if (!families.has(item.parentElement)) families.set(item.parentElement, []);
+      families.get(item.parentElement).push([one.dataset.arm, item]);
+    }
+    for (const [parent, items] of families) {
+      const before = items[0][1].previousSibling;
+      const sorted = items.sort(([a], [b]) => rank(a) - rank(b)).map(([, item]) => item);
+      if (before) before.after(...sorted);
+      else parent.prepend(...sorted);
+    }
+    // Bars and dots of arms, one below the other, have a place.
+    for (const row of Object.values(rows).flat()) if ("place" in row && "arm" in row) row.place = rank(row.arm);
+    for (const place of document.querySelectorAll("[data-chart]"))
+      if (charts[place.dataset.chart].rows.some((name) => rows[name].some((row) => "place" in row))) place.dataset.drawn = "";
+    drawAll();
+  };
+
   // A chart's rows stand in the page once, however many charts show them. Vega writes into rows: each chart gets its own.
   // Names beside lines need room; where there is none, the buttons are the key.
   const narrow = (place) => place.clientWidth < 440;
@@ -100,7 +124,7 @@
       saidTo.textContent = to.value + "%";
       const usual = base && reach(base, wanted);
       const told = [...lines].map(([arm, line]) => ({ arm, row: line.find((one) => one.budget === budget), tokens: reach(line, wanted) }))
-        .sort((a, b) => (a.tokens ?? Infinity) - (b.tokens ?? Infinity));
+        .sort((a, b) => rank(a.arm) - rank(b.arm));
       const names = ["arm", `Acc (%) at ${saidAt.textContent}`, `tokens at ${to.value}%`, ...(base ? [`vs. ${what.baseline}`] : [])];
       table.tHead.replaceChildren(el("tr", { class: "only" }, names.map((name) => el("th", { scope: "col" }, name))));
       table.tBodies[0].replaceChildren(...told.map(({ arm, row, tokens }) => {
@@ -108,9 +132,10 @@
         const range = row && row.high > row.low ? `[${percent(row.low)}, ${percent(row.high)}]` : "";
         const change = tokens === null || !usual ? "–" : arm === what.baseline ? "" : Math.round(100 * (tokens / usual - 1));
         const signed = typeof change === "number" ? (change > 0 ? "+" : "") + `${change}%`.replace("-", "−") : change;
-        return el("tr", {}, el("th", { class: "name", scope: "row" }, key(place, arm), arm), cell(row ? percent(row.accuracy) : "–", range),
+        return el("tr", {}, el("th", { class: "name", scope: "row", "data-arm": arm }, key(place, arm), arm), cell(row ? percent(row.accuracy) : "–", range),
           cell(tokens === null ? "–" : Math.round(tokens).toLocaleString("en-US")), base ? cell(signed) : null);
       }));
+      sortable(table);
     };
     tell();
     figure.append(el("details", { class: "asking" }, el("summary", {}, "Tokens for an accuracy, accuracy at a budget"),
@@ -138,7 +163,7 @@
     // A legend without entries has no size, and neither would the picture.
     const shown = (node) => {
       if (!node.legend || node.field !== "arm") return node.legend;
-      const values = node.scale.domain.filter((arm) => !off.includes(arm));
+      const values = node.scale.domain.filter((arm) => !off.includes(arm)).sort((a, b) => rank(a) - rank(b));
       return values.length ? { ...node.legend, values } : null;
     };
     const spec = scaled(place, mapped(filled(charts[name], { clientWidth: WIDTH }), (node) => keyed(node, shown)));
@@ -367,14 +392,46 @@
   };
   addEventListener("hashchange", reveal);
   reveal();
+  // A cell's number with its star, and the number alone in signs of ASCII; nothing for what is missing.
+  const plain = (cell) => {
+    const shown = cell.cloneNode(true);
+    for (const beside of shown.querySelectorAll(".up, .tag, small")) beside.remove();
+    return shown.textContent;
+  };
+  const bare = (text) => text === "–" ? "" : text.replace(/[*,]/g, "").replace(/−/g, "-");
+  // The head of a column of numbers, and that of the arms, is a button that orders the page by the column: the better end
+  // first, then the other; arms without a number are last. The baseline's difference from itself is 0.
+  const sortable = (table) => {
+    const cells = [...table.tBodies[0].rows].map((row) => [row.querySelector("[data-arm]")?.dataset.arm, row.cells]);
+    if (!cells.length || cells.some(([arm]) => arm === undefined)) return;
+    const baseline = [...document.querySelectorAll("[data-arm] .tag")].find((one) => one.textContent === "baseline")?.closest("[data-arm]").dataset.arm;
+    const value = (head, arm, cell) => {
+      if (!head.cellIndex) return arm;
+      const text = bare(plain(cell)).replace("%", "").trim();
+      return text ? Number(text) : /\bvs\. /.test(head.textContent) && arm === baseline ? 0 : NaN;
+    };
+    const sort = (head) => {
+      const values = new Map([...cells].reverse().map(([arm, row]) => [arm, value(head, arm, row[head.cellIndex])]));
+      const before = head.getAttribute("aria-sort");
+      const down = before ? before === "ascending" : /↑|^Acc/.test(head.textContent);
+      const known = order.filter((arm) => values.has(arm) && !Number.isNaN(values.get(arm)));
+      const above = (a, b) => (head.cellIndex ? a - b : a.localeCompare(b));
+      known.sort((a, b) => (down ? -1 : 1) * above(values.get(a), values.get(b)));
+      order = [...known, ...order.filter((arm) => !known.includes(arm))];
+      for (const other of document.querySelectorAll("th[aria-sort]")) other.removeAttribute("aria-sort");
+      head.setAttribute("aria-sort", down ? "descending" : "ascending");
+      arrange();
+    };
+    for (const head of table.tHead.rows[table.tHead.rows.length - 1].querySelectorAll("th:not([data-arm])")) {
+      const column = cells.map(([, row]) => row[head.cellIndex]);
+      const numbers = column.some((cell) => cell && !cell.matches(".text, th") && bare(plain(cell)) && !Number.isNaN(Number(bare(plain(cell)).replace("%", ""))));
+      if (!head.cellIndex || numbers) head.replaceChildren(el("button", { type: "button", onclick: () => sort(head) }, ...head.childNodes));
+    }
+  };
   // A table leaves the page as it stands in it: its heads, and of every cell the number with its star and its interval.
   const texts = (table) => {
     const head = [...table.tHead.rows].map((row) => [...row.cells].map((cell) => [cell.textContent.replace(/ [↑↓]$/, ""), cell.colSpan]));
-    const cells = (row) => [...row.cells].map((cell) => {
-      const shown = cell.cloneNode(true);
-      for (const beside of shown.querySelectorAll(".up, .tag, small")) beside.remove();
-      return [shown.textContent, cell.dataset.interval ?? ""];
-    });
+    const cells = (row) => [...row.cells].map((cell) => [plain(cell), cell.dataset.interval ?? ""]);
     return { groups: head.length > 1 ? head[0].slice(1) : [], names: head.at(-1).map(([name]) => name), body: [...table.tBodies[0].rows].map(cells) };
   };
   const inLatex = { "\\": "\\textbackslash{}", "~": "\\textasciitilde{}", "^": "\\textasciicircum{}" };
@@ -407,8 +464,7 @@
   const csv = (table) => {
     const quoted = (text) => /[",\r\n]/.test(text) ? '"' + text.replace(/"/g, '""') + '"' : text;
     const name = (text) => /^\s*[=+\-@＝＋－＠]/.test(text) ? "'" + text : text;
-    const number = (text) => text === "–" ? "" : text.replace(/[*,]/g, "").replace(/−/g, "-");
-    const rows = table.body.map(([[first], ...cells]) => [name(first), ...cells.map(([text]) => number(text))]);
+    const rows = table.body.map(([[first], ...cells]) => [name(first), ...cells.map(([text]) => bare(text))]);
     return [flat(table).map(name), ...rows].map((row) => row.map(quoted).join(",")).join("\n");
   };
   const offer = (table) => {
@@ -430,6 +486,11 @@
     table.parentElement.after(el("div", { class: "copies" }, "Copy as", buttons, said), shown);
   };
   document.querySelectorAll("table.results").forEach(offer);
+  document.querySelectorAll("main table").forEach(sortable);
+  // At first the page stands by REG, or without a score by accuracy.
+  const heads = [...document.querySelectorAll("#results .results thead th")].filter((head) => head.querySelector("button"));
+  const first = [/^~?REG ↓/, /^Acc/].map((name) => heads.find((head) => name.test(head.textContent))).find((head) => head);
+  first?.setAttribute("aria-sort", /^Acc/.test(first.textContent) ? "descending" : "ascending");
   document.getElementById("theme").addEventListener("click", () => {
     root.dataset.theme = dark() ? "light" : "dark";
     if (live) sessionStorage.setItem("theme", root.dataset.theme);

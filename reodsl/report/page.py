@@ -70,7 +70,7 @@ def page(
     study = material.study
     table = tables.main(material)
     material = replace(
-        material, curves=add_intervals(material), highlighted_arms=choose_highlighted(material, table)
+        material, curves=add_intervals(material), highlighted_arms=choose_highlighted(material)
     )
     charts, note = material, note_left_out(material, material.highlighted_arms)
     if note is not None:
@@ -248,7 +248,7 @@ def _header(material: Material, table: pl.DataFrame, first: Child, settling: Seq
         "header",
         tag("p", "Reasoning efficiency report", class_="eyebrow"),
         tag("h1", study.name),
-        verdict(material.verdict, settling),
+        verdict(material.verdict, settling, _describe(material, table)),
         tag(
             "div",
             tag("p", study.doc, class_="lede") if study.doc else None,
@@ -260,21 +260,60 @@ def _header(material: Material, table: pl.DataFrame, first: Child, settling: Seq
     )
 
 
-def verdict(study_verdict: StudyVerdict | None, settling: Sequence[str] = ()) -> Markup | None:
-    """Return the sentences of a verdict for the head of a page, the first as a headline; None without a verdict.
+def verdict(
+    study_verdict: StudyVerdict | None, settling: Sequence[str] = (), otherwise: Sequence[str] = ()
+) -> Markup | None:
+    """Return the sentences of a verdict for the head of a page, the first as a headline; None without any sentence.
 
     Args:
         study_verdict: the verdict.
         settling: a sentence on what would settle the difference of the two best arms, and a command, if there are any.
+        otherwise: sentences without a verdict.
     """
-    lines = verdict_words.sentences(study_verdict)
+    lines = verdict_words.sentences(study_verdict) or otherwise
     if not lines:
         return None
     advice = (
         tag("p", settling[0], [(" ", tag("code", command)) for command in settling[1:]]) if settling else None
     )
-    words = tag("p", lines[0], class_="headline"), tag("p", " ".join(lines[1:])), advice
+    more = tag("p", " ".join(lines[1:])) if lines[1:] else None
+    words = tag("p", lines[0], class_="headline"), more, advice
     return tag("div", words, class_="verdict")
+
+
+def _describe(material: Material, table: pl.DataFrame) -> list[str]:
+    """Return sentences on what a study without a verdict has: its best accuracy and shortest responses, or why none.
+
+    Args:
+        material: results of the run.
+        table: frame of `tables.main`.
+    """
+    study, means = material.study, table.filter(pl.col("benchmark") == MEAN)
+    if not means.height:
+        charts, begun = plural(len(study.charts), "chart"), material.metrics["arm"].n_unique()
+        return [
+            f"No arm is evaluated yet; {begun} of {plural(len(study.arms), 'arm')} began to train."
+            if study.arms
+            else f"This study compares no models: it has {charts} of frontiers or of rules for budgets."
+        ]
+    best, least = (
+        means.sort(name, descending=name == "accuracy", nulls_last=True, maintain_order=True).row(
+            0, named=True
+        )
+        for name in ("accuracy", "length")
+    )
+    accuracy, length = formats.percent(best["accuracy"]) + "%", formats.number(least["length"]) + " tokens"
+    if means.height == 1:
+        return [f"Only {best['arm']} is evaluated: its accuracy is {accuracy}, its mean length {length}."]
+    shortest = "and" if best["arm"] == least["arm"] else f"and {least['arm']}"
+    return [
+        f"{best['arm']} has the highest accuracy, {accuracy}, {shortest} the least mean length, {length}.",
+        *(
+            ["The study names no score, so no difference between its arms is tested."]
+            if study.score is None
+            else []
+        ),
+    ]
 
 
 def _results(material: Material, table: pl.DataFrame) -> list[Child]:
@@ -306,7 +345,7 @@ def _results(material: Material, table: pl.DataFrame) -> list[Child]:
         elements.append(main_table.main_table(material, table))
     paragraphs = [tag("p", line) for line in _explain_table(material) if line]
     explanation = tag("details", tag("summary", "How to read this"), tag("div", paragraphs, class_="inside"))
-    return [*elements, ranking.matrix(material.verdict), explanation, *_list_accepted(material)]
+    return [*elements, ranking.matrix(material), explanation, *_list_accepted(material)]
 
 
 def _explain_table(material: Material) -> list[str]:
@@ -320,6 +359,9 @@ def _explain_table(material: Material) -> list[str]:
         if score is not None
         else "",
         notes.approximate(study),
+        "Arms have one order on the whole page: by REG, or without a score by accuracy, best first. The base model and the "
+        "baseline stand among the others by their numbers, and arms without a number last. The head of a column is a button "
+        "that orders the page by the column.",
         "Arrows in the column heads show the better direction.",
         f"{formats.NONE} in {listed([measure.name for measure in study.measures], 5)}: no value, as for an accuracy that "
         "an arm never reaches."
@@ -343,8 +385,8 @@ def _list_inexact(material: Material) -> list[Child]:
     """List the arms whose responses differ from what their models would write, with the reasons (W0809)."""
     if "inexact" not in material.curves.columns:
         return []
-    rows = material.curves.drop_nulls("inexact").select("name", "inexact").unique(maintain_order=True)
-    arms = ", ".join(f"{name} ({reasons})" for name, reasons in rows.iter_rows())
+    rows = material.curves.drop_nulls("inexact").select("inexact", arm="name").unique(maintain_order=True)
+    arms = ", ".join(f"{arm} ({reasons})" for reasons, arm in material.sort_arms(rows).iter_rows())
     return [tag("p", f"Not exactly what their models would answer (W0809): {arms}.", class_="about")]
 
 

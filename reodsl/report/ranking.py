@@ -7,9 +7,9 @@ from dataclasses import replace
 
 import polars as pl
 
-from reodsl.numbers.verdict import PairDifference, StudyVerdict
+from reodsl.numbers.verdict import PairDifference
 from reodsl.report import formats, notes, theme
-from reodsl.report.markup import Markup, cut, data_table, samples, tag
+from reodsl.report.markup import Markup, cut, data_table, name_cell, samples, tag
 from reodsl.report.material import MEAN, Material
 from reodsl.report.results import cell, say_against
 from reodsl.report.verdict_words import equal, format_margin, is_tie
@@ -18,16 +18,12 @@ MOST = len(theme.COLOURS) * len(theme.DASHES)
 """The most arms in a chart: the number of combinations of colour and dashes."""
 
 
-def choose_highlighted(material: Material, table: pl.DataFrame) -> tuple[str, ...]:
+def choose_highlighted(material: Material) -> tuple[str, ...]:
     """Choose at most `MOST` arms that charts show, in the study's order; empty if the study has no more than that.
 
     Arms are chosen in this order: arms named in the spec's charts, the baseline, some arms that others start from, and
-    arms by `rank_arms`. Charts that name more than `MOST` arms do not count. All arms of the other charts and the
+    the best of all others. Charts that name more than `MOST` arms do not count. All arms of the other charts and the
     baseline are chosen, even if they are more than `MOST`.
-
-    Args:
-        material: results of the run.
-        table: frame of `tables.main`.
     """
     arms = material.chart_arms
     if len(arms) <= MOST:
@@ -35,17 +31,9 @@ def choose_highlighted(material: Material, table: pl.DataFrame) -> tuple[str, ..
     study = material.study
     declared_arms = [name for chart in study.charts if len(chart.lines) <= MOST for name in chart.lines]
     declared_arms += [study.score.relative_to or ""] if study.score is not None else []
-    candidates = dict.fromkeys((*declared_arms, *material.bases[: MOST // 4], *rank_arms(table), *arms))
+    candidates = dict.fromkeys((*declared_arms, *material.bases[: MOST // 4], *material.arms, *arms))
     chosen = [name for name in candidates if name in arms][: max(MOST, len({*declared_arms} & {*arms}))]
     return tuple(name for name in arms if name in chosen)
-
-
-def rank_arms(table: pl.DataFrame) -> list[str]:
-    """Return the arms of `tables.main` by rising REG, or without a score by falling accuracy."""
-    means = table.filter(pl.col("benchmark") == MEAN)
-    scored = "reg" in means.columns and means["reg"].drop_nulls().len() > 0
-    by = "reg" if scored else "accuracy"
-    return means.sort(by, descending=not scored, nulls_last=True, maintain_order=True)["arm"].to_list()
 
 
 def keep_arms(material: Material, arms: Sequence[str]) -> Material:
@@ -88,7 +76,7 @@ MOST_LISTED = 24
 
 
 def ranking(material: Material, table: pl.DataFrame) -> Markup | None:
-    """Return a list of at most `MOST_LISTED` arms and the baseline, the lowest REG first; None without a score.
+    """Return a list of at most `MOST_LISTED` arms and the baseline, in the order of the page; None without a score.
 
     Each arm has a button that switches its curve, and REG's difference from the baseline, or REG itself if there is no
     difference. Tags mark leaders (`leads`, `tied` or `not ranked`), the baseline, and members of the frontier.
@@ -108,7 +96,7 @@ def ranking(material: Material, table: pl.DataFrame) -> Markup | None:
     state = "leads" if len(leaders) == 1 else "tied" if tied else "not ranked"
     base, mark = score.relative_to, notes.nearly(material.study)
     items = []
-    arms = rank_arms(table)[:MOST_LISTED]
+    arms = [arm for arm in material.arms if arm in rows][:MOST_LISTED]
     arms += [base] if base is not None and base in rows and base not in arms else []
     for arm in arms:
         compared = rows[arm].get("difference") is not None
@@ -128,29 +116,32 @@ def ranking(material: Material, table: pl.DataFrame) -> Markup | None:
     return tag("div", tag("p", f"{head}, in tokens"), tag("ol", items), class_="standing")
 
 
-def matrix(verdict: StudyVerdict | None) -> Markup | None:
+def matrix(material: Material) -> Markup | None:
     """Return the REG differences of all pairs as a folded table: the row's arm minus the column's arm.
 
     It is None without a verdict or for fewer than two arms.
     """
+    verdict = material.verdict
     if verdict is None or len(verdict.arms) < 2:
         return None
-    pairs = {(pair.two, pair.one): pair.swapped() for pair in verdict.pairs}
+    arms = [arm for arm in material.arms if arm in verdict.arms]
+    pairs = {(pair.one, pair.two): pair for pair in verdict.pairs}
+    pairs |= {(pair.two, pair.one): pair.swapped() for pair in verdict.pairs}
     same = {frozenset((pair.one, pair.two)) for pair in verdict.same}
-    *columns, _ = verdict.arms
-    head = tag("tr", tag("td", ""), [tag("th", cut(arm), scope="col") for arm in columns], class_="only")
+    heads = [tag("th", cut(arm), scope="col", data_arm=arm) for arm in arms]
+    head = tag("tr", tag("td", ""), heads, class_="only")
     body = [
         tag(
             "tr",
-            tag("th", cut(arm), class_="name", scope="row"),
+            name_cell(arm, None),
             [
-                _cell(pairs[arm, other], frozenset((arm, other)) in same)
+                _cell(other, pairs[arm, other], frozenset((arm, other)) in same)
                 if (arm, other) in pairs
-                else tag("td", "")
-                for other in columns
+                else tag("td", data_arm=other)
+                for other in arms
             ],
         )
-        for arm in verdict.arms[1:]
+        for arm in arms
     ]
     words = (
         "REG of the row's arm minus that of the column's, in tokens, paired by question and seed: above 0 the column's "
@@ -163,10 +154,11 @@ def matrix(verdict: StudyVerdict | None) -> Markup | None:
     return tag("details", tag("summary", "All pairs"), inside, scrolled, id="pairs")
 
 
-def _cell(pair: PairDifference, same: bool) -> Markup:
+def _cell(column: str, pair: PairDifference, same: bool) -> Markup:
     """Return a pair's difference with its star and interval, its margin of equivalence, and its equal responses.
 
     Args:
+        column: arm of the column.
         pair: difference of the row's arm from the column's arm.
         same: whether the pair is equivalent within a margin.
     """
@@ -178,4 +170,5 @@ def _cell(pair: PairDifference, same: bool) -> Markup:
         tag("small", formats.interval(pair.low, pair.high)),
         tag("small", f"the same within {format_margin(pair)}") if same else None,
         tag("small", f"{common} equal") if common else None,
+        data_arm=column,
     )

@@ -74,7 +74,7 @@ def list_schedules(material: Material) -> list[ArmSplits]:
     Declared budgets have one item for each arm. Budgets that a run selected have an item for each seed.
     """
     rows: list[ArmSplits] = []
-    for arm in material.study.arms:
+    for arm in map(material.study.arm, material.ordered_arms):
         methods = [stage.method for stage in arm.stages if isinstance(stage.method, Ppo)]
         reward = methods[-1].reward if methods else None
         split = reward.dense.split if reward is not None and reward.dense is not None else None

@@ -15,7 +15,7 @@ from reodsl.ir.study import PublishedTable, Table
 from reodsl.numbers.arm_scores import balance_questions
 from reodsl.numbers.reg import change_pct
 from reodsl.report import formats
-from reodsl.report.markup import Markup, data_table, tag
+from reodsl.report.markup import Markup, data_table, name_cell, tag
 from reodsl.report.material import MEAN, Material, reading, title
 
 _COLUMNS = ("benchmark", "question", "sample", "tokens", "correct")
@@ -49,7 +49,7 @@ def balanced_table(material: Material, arms: Sequence[str]) -> Subset:
 
     Source: tab:frontier of the paper.
     """
-    evaluated = [arm for arm in arms if arm in material.arms]
+    evaluated = [arm for arm in material.arms if arm in arms]
     rows: list[dict[str, object]] = []
     counts: list[int] = []
     num_questions = 0
@@ -156,9 +156,9 @@ def compare_numbers(layout: Table, table: pl.DataFrame) -> pl.DataFrame:
         table: frame of `tables.main`, or of a balanced subset.
 
     Returns:
-        A row with the columns of `SCHEMA` for each number that is measured, published or both. Accuracies are shares,
-        lengths and REG tokens, changes of REG percent; `difference` is measured minus published. A missing number is
-        null.
+        A row with the columns of `SCHEMA` for each number that is measured, published or both; arms that are only
+        published come last. Accuracies are shares, lengths and REG tokens, changes of REG percent; `difference` is
+        measured minus published. A missing number is null.
     """
     printed = layout.published
     if printed is None:
@@ -166,10 +166,9 @@ def compare_numbers(layout: Table, table: pl.DataFrame) -> pl.DataFrame:
     measures = set(layout.column_names) | ({"change_pct"} if "reg" in layout.column_names else set())
     cells = {(row["arm"], row["benchmark"]): row for row in table.to_dicts() if row["arm"] in layout.rows}
     titles = {row.name: row.title for row in printed.rows}
-    evaluated = (name for name in layout.rows if any(arm == name for arm, _ in cells))
     benchmarks = list(dict.fromkeys([*printed.benchmarks, *(benchmark for _, benchmark in cells)]))
     rows = []
-    for arm in dict.fromkeys((*titles, *evaluated)):
+    for arm in dict.fromkeys((*(arm for arm, _ in cells), *titles)):
         for benchmark in benchmarks:
             for measure, name in FIELDS:
                 measured = _find_measured(cells, arm, benchmark, measure, printed.relative_to)
@@ -261,12 +260,12 @@ def list_unmatched(layout: Table, frame: pl.DataFrame) -> list[str]:
     """Return sentences that name the arms and benchmarks that are only published or only measured."""
     printed = layout.published
     assert printed is not None
-    measured = set(frame.filter(pl.col("measured").is_not_null())["arm"])
+    measured = frame.filter(pl.col("measured").is_not_null())["arm"].unique(maintain_order=True).to_list()
     titles = {row.name: row.title for row in printed.rows}
     evaluated = set(frame.filter(pl.col("measured").is_not_null())["benchmark"])
     lists = (
         ("Published and not measured here", [name for arm, name in titles.items() if arm not in measured]),
-        ("Measured and not published", [arm for arm in layout.rows if arm in measured and arm not in titles]),
+        ("Measured and not published", [arm for arm in measured if arm not in titles]),
         (
             "Benchmarks in print that were not evaluated here",
             [title(name) for name in printed.benchmarks if evaluated and name not in evaluated],
@@ -303,7 +302,7 @@ def _table(frame: pl.DataFrame, name: str) -> Markup:
     body = [
         tag(
             "tr",
-            tag("th", arm, class_="name", scope="row", title=name or arm),
+            name_cell(arm, None, title=name or arm),
             [_cells(cells.get((arm, measure), {}), measure) for measure in measures],
         )
         for arm, name in titles.items()

@@ -11,7 +11,7 @@ CHANGES = ("difference", "accuracy_change", "length_change")
 
 
 def per_seed(material: Material) -> pl.DataFrame:
-    """Return the results of each seed, in the order of the study's arms.
+    """Return the results of each seed, in the order of the page.
 
     Returns:
         A row for each arm, seed and benchmark (`mean` last): accuracy (share), length (tokens), and the numbers of
@@ -133,26 +133,17 @@ def _percent(measure: str) -> pl.Expr:
 
 
 def _sort_rows(frame: pl.DataFrame, material: Material, *columns: str) -> pl.DataFrame:
-    """Return the rows of evaluated arms, sorted by arm as in the study, then by benchmark with `mean` last.
+    """Return the rows of evaluated arms, sorted by arm as on the page, then by benchmark with `mean` last.
 
     Args:
         frame: rows with the columns `arm` and `benchmark`.
         material: results of the run.
         columns: further columns to sort by.
     """
-    arms = {name: i for i, name in enumerate(material.arms)}
     benchmarks = {name: i for i, name in enumerate([*material.benchmarks, MEAN])}
-    return (
-        frame.filter(pl.col("arm").is_in(list(arms)))
-        .with_columns(
-            pl.col("arm").replace_strict(arms, return_dtype=pl.Int64).alias("_arm"),
-            pl.col("benchmark")
-            .replace_strict(benchmarks, default=len(benchmarks), return_dtype=pl.Int64)
-            .alias("_place"),
-        )
-        .sort("_arm", "_place", *columns)
-        .drop("_arm", "_place")
-    )
+    place = pl.col("benchmark").replace_strict(benchmarks, default=len(benchmarks), return_dtype=pl.Int64)
+    evaluated = frame.filter(pl.col("arm").is_in(list(material.arms)))
+    return material.sort_arms(evaluated.sort(place, *columns, maintain_order=True))
 
 
 def frontier(material: Material) -> pl.DataFrame:
@@ -160,16 +151,16 @@ def frontier(material: Material) -> pl.DataFrame:
 
     Returns:
         Columns `seed`, `benchmark`, `budget` (tokens), `accuracy` (share), and `arms`: the names of the arms that reach
-        the frontier at that budget, joined by commas, if they were stored.
+        the frontier at that budget, joined by commas in the order of the page, if they were stored.
     """
     edge = material.frontier()
     if not material.winners.height or not edge.height:
         return edge.drop("name")
+    won = material.winners.filter(pl.col("winner"))
     winners = (
-        material.winners.filter(pl.col("winner"))
-        .join(edge.select("name").unique(), on="name", how="semi")
+        material.sort_arms(won.join(edge.select("name").unique(), on="name", how="semi"))
         .group_by("seed", "benchmark", "budget")
-        .agg(pl.col("arm").sort().str.join(", ").alias("arms"))
+        .agg(pl.col("arm").str.join(", ").alias("arms"))
     )
     return edge.drop("name").join(
         winners, on=["seed", "benchmark", "budget"], how="left", nulls_equal=True, maintain_order="left"

@@ -92,16 +92,17 @@ def scatter(
 
 
 def gaps(material: Material, table: pl.DataFrame) -> Json:
-    """Return a chart of each arm's mean REG: a dot with its interval, smallest first; the rule at 0 is the frontier.
+    """Return a chart of each arm's mean REG: a dot with its interval, as ordered on the page; the frontier is the rule at 0.
 
     Args:
         material: results of the run.
         table: frame of `tables.main`.
     """
-    rows = table.filter((pl.col("benchmark") == MEAN) & pl.col("reg").is_not_null())
+    means = table.filter((pl.col("benchmark") == MEAN) & pl.col("reg").is_not_null())
+    rows = means.select("arm", "accuracy", "length", "^reg(_.*)?$").with_row_index("place")
     datasets = Rows()
     data = datasets.add(vega.name_rows(_add_ends(rows, ["reg"])))
-    y = channel("name", "nominal", title=None, sort={"field": "reg"}, axis={"labelFontSize": 12})
+    y = channel("name", "nominal", title=None, sort={"field": "place"}, axis={"labelFontSize": 12})
     about = ["REG (tokens): area between", "the frontier and the arm's curve"]
     x = channel("reg", title=about, scale={"padding": 24})
     tint = vega.colour(material.colours, list(rows["arm"])) | {"legend": None}
@@ -116,8 +117,7 @@ def gaps(material: Material, table: pl.DataFrame) -> Json:
         layer(data, "circle", {"size": 130, "opacity": 1}, switched=False, **dot),
         layer(data, "text", offset, switched=False, x=x, y=y, text=channel("reg", format=",.1f")),
     ]
-    ordered = rows.sort("reg")
-    listed = ", ".join(f"{arm} {reg:.1f}" for arm, reg in zip(ordered["arm"], ordered["reg"], strict=True))
+    listed = ", ".join(f"{arm} {reg:.1f}" for arm, reg in rows.select("arm", "reg").iter_rows())
     return vega.chart(
         datasets,
         layers,

@@ -77,12 +77,12 @@ def unequal_arms(material: Material) -> list[str]:
                 for name in list(COLUMNS)[:3]
             )
         ]
-    return unequal
+    return sorted(unequal, key=material.ordered_arms.index)
 
 
 def section(material: Material) -> list[Child]:
     """Return a table of how much RL each arm had, with a warning if arms differ; empty without RL."""
-    rows = trained_amounts(material)
+    rows = material.sort_arms(trained_amounts(material))
     if not rows.height:
         return []
     unequal = unequal_arms(material)
@@ -112,7 +112,8 @@ def data_section(material: Material) -> list[Child]:
     if not material.selections.height:
         return []
     rows = (
-        material.selections.group_by("arm", "stage", "by", maintain_order=True)
+        material.sort_arms(material.selections)
+        .group_by("arm", "stage", "by", maintain_order=True)
         .agg(pl.col(DATA).mean())
         .with_columns((pl.col("lost") / pl.col("questions")).alias("share"))
     )

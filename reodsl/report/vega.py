@@ -299,7 +299,7 @@ def faded(to: float) -> Json:
 
 
 def ends(rows: pl.DataFrame, x: str, y: str, form: str) -> str:
-    """Return the first and the last point of each arm's line in words, for screen readers.
+    """Return the first and the last point of each arm's line in words, as the rows are ordered, for screen readers.
 
     Args:
         rows: points of the lines, with the column `arm`.
@@ -308,15 +308,13 @@ def ends(rows: pl.DataFrame, x: str, y: str, form: str) -> str:
         form: format of the values of `y`, such as `.1%`.
     """
     parts = []
-    for line_rows in rows.sort(x).partition_by("arm", maintain_order=True):
-        points = line_rows.filter(pl.col(y).is_not_null())
-        if points.height:
-            first, last = points.row(0, named=True), points.row(-1, named=True)
-            parts.append(
-                f"{first['arm']} from {first[y]:{form}} at {first[x]:,} to {last[y]:{form}} at {last[x]:,}"
-            )
+    for points in rows.drop_nulls(y).partition_by("arm", maintain_order=True):
+        first, last = (points.sort(x).row(end, named=True) for end in (0, -1))
+        parts.append(
+            f"{first['arm']} from {first[y]:{form}} at {first[x]:,} to {last[y]:{form}} at {last[x]:,}"
+        )
     more = f", and {len(parts) - _MOST_DESCRIBED} more" if len(parts) > _MOST_DESCRIBED else ""
-    return ", ".join(sorted(parts)[:_MOST_DESCRIBED]) + more
+    return ", ".join(parts[:_MOST_DESCRIBED]) + more
 
 
 def map_parts(value: Any, change: Callable[[Any], Any]) -> Any:

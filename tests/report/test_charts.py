@@ -124,7 +124,7 @@ def test_equal_values_have_one_tick() -> None:
 
 def test_a_picture_of_nine_models_tells_them_apart() -> None:
     models = {f"model{number}": {"q": Curve((0, 8), (0.1, number / 10))} for number in range(9)}
-    svg = draw_picture(models, None, 8).svg.decode()
+    svg = draw_picture(models, None, 8, list(models)).svg.decode()
     marks = set(re.findall(r'stroke="(#\w+)" stroke-width="2"(?: stroke-dasharray="([^"]*)")?', svg))
     assert len(marks) >= 9 <= len({*models} & {*texts(svg)})
 
@@ -283,4 +283,4 @@ def test_charts_of_the_spec_have_a_legend(material: Material) -> None:
         gallery := Gallery(), replace(material, spec=material.spec.model_copy(update={"study": study}))
     )
     assert list(gallery.specs) == ["progress"]
-    assert re.findall(r'data-arm="(\w+)"', str(found)) == ["vanilla", "reo_exp"]
+    assert re.findall(r'data-arm="(\w+)"', str(found)) == ["reo_exp", "vanilla"]

@@ -281,7 +281,7 @@ def test_the_keyboard_alone_reaches_and_works_everything(
     visit(browser, drawn, 1400)
     browser.value("document.body.focus()")
     reached = set()
-    for _ in range(260):
+    for _ in range(360):
         key(browser, "Tab")
         reached.add(
             browser.value(
@@ -377,9 +377,11 @@ def test_a_table_is_copied_in_three_forms_whatever_arms_are_called(
     assert all(line.count(" & ") == len(head) - 1 for line in tabular[4:-2] if line.endswith("\\\\"))
     assert tabular[6].startswith(r"{}[x|y \& 100\% \textbackslash{}input\{/etc/passwd\} `z` <b> & ")
     low, high = (
-        table.filter(arm="base", benchmark="mean")[f"difference_{end}"][0] for end in ("low", "high")
+        table.filter(arm=material.arms[0], benchmark="mean")[f"difference_{end}"][0]
+        for end in ("low", "high")
     )
-    assert rf" {{\scriptsize [{low:.1f}, {high:.1f}]}} & " in tabular[6]
+    ends = f"[{low:.1f}, {high:.1f}]".replace("-", "$-$")
+    assert rf" {{\scriptsize {ends}}} & " in tabular[6]
     assert re.search(r"\$-\$[\d.]+\$\^\{\*\}\$ ", tabular[8])
     assert {line.count(" | ") for line in copied(browser, "Markdown").split("\n")[2:]} == {len(head) - 1}
     browser.value(f"{head_of_arm} = '=1+1'")
@@ -422,7 +424,7 @@ def test_the_filled_area_is_the_number_beside_it_on_a_linear_axis(
     wait(browser, "!document.querySelector('header .vega').textContent.includes('logarithmic')")
     for arm in ("vanilla", "reo_exp"):
         browser.value(
-            f"document.querySelector('.first [data-arm={arm}]').dispatchEvent(new Event('mouseenter'))"
+            f"document.querySelector('.first button[data-arm={arm}]').dispatchEvent(new Event('mouseenter'))"
         )
         gap = curve_rows(material, "mean", [arm]).select("budget", pl.col("edge") - pl.col("accuracy")).rows()
         area = sum((b - a) * (f + g) / 2 for (a, f), (b, g) in pairwise(gap))
@@ -459,7 +461,10 @@ def test_curves_are_asked_for_tokens_at_an_accuracy_and_accuracy_at_a_budget(
     fine = np.linspace(0, 128, 1_280_001)
     above = {arm: np.interp(fine, rows["budget"], rows["accuracy"]) >= 0.8 for arm, rows in curves.items()}
     tokens = {arm: fine[line.argmax()] if line.any() else math.inf for arm, line in above.items()}
-    assert [row[0] for row in body] == sorted(tokens, key=tokens.__getitem__)
+    assert tuple(row[0] for row in body) == material.arms
+    browser.value("document.querySelectorAll('.asking th button')[2].click()")
+    _, *sorted_body = csv.reader(io.StringIO(copied(browser, "CSV", "reached")))
+    assert [row[0] for row in sorted_body] == sorted(material.arms, key=tokens.__getitem__)
     for arm, rows in curves.items():  # as the measure `tokens_at` has it
         (found,) = reach(rows["accuracy"].to_numpy()[None], rows["budget"].to_numpy()[None], np.array([0.8]))
         assert found == pytest.approx(tokens[arm], abs=1e-3) if tokens[arm] < math.inf else np.isnan(found)
@@ -478,3 +483,47 @@ def test_curves_are_asked_for_tokens_at_an_accuracy_and_accuracy_at_a_budget(
         accuracy, *ends = (f"{100 * row[name]:.1f}" for name in ("accuracy", "low", "high"))
         assert f" & {accuracy} {{\\scriptsize [{', '.join(ends)}]}} & " in tabular
         assert f" | {accuracy} \\[{', '.join(ends)}\\] | " in lines
+
+
+ARMS_OF_LISTS = """
+[...document.querySelectorAll('.standing ol, .legend, main thead, main tbody, #examples > div > div')]
+  .map((part) => [...new Set([...part.querySelectorAll('[data-arm]')].map((one) => one.dataset.arm))])
+  .filter((arms) => arms.length > 1)
+"""
+
+
+def test_the_head_of_a_column_orders_the_whole_page(
+    browser: Browser, drawn: Path, material: Material
+) -> None:
+    visit(browser, drawn, 1400)
+    browser.value("document.querySelectorAll('details').forEach((each) => { each.open = true; })")
+    means = tables.main(material).filter(benchmark="mean")
+    rows = "document.querySelectorAll('.results tbody tr')"
+    # One arm has no length.
+    browser.value(f"[...{rows}].find((row) => row.textContent.includes('shrink')).cells[3].textContent = '–'")
+    known = means.filter(pl.col("arm") != "shrink")
+    expected = {
+        "": ("ascending", list(material.arms)),
+        "Len ↓": ("ascending", [*known.sort("length")["arm"], "shrink"]),
+        "Len ↓ again": ("descending", [*known.sort("length", descending=True)["arm"], "shrink"]),
+        "Acc (%) ↑": ("descending", means.sort("accuracy", descending=True)["arm"].to_list()),
+        # The baseline differs by 0 from itself.
+        "REG vs. vanilla ↓": ("ascending", list(material.arms)),
+        "arm": ("ascending", sorted(material.arms)),
+    }
+    for name, (way, order) in expected.items():
+        head = "[...document.querySelectorAll('#results .results th')].find((head) => head.textContent === "
+        if name:
+            browser.value(f"{head}{json.dumps(name.removesuffix(' again'))}).firstChild.focus()")
+            key(browser, "Enter")
+        assert browser.value(
+            "[...document.querySelectorAll('th[aria-sort]')].map((head) => head.ariaSort)"
+        ) == [way]
+        lists = browser.value(ARMS_OF_LISTS)
+        assert len(lists) > 10
+        assert lists == [[arm for arm in order if arm in arms] for arms in lists], name
+        assert [row[0] for row in csv.reader(io.StringIO(copied(browser, "CSV")))][1:] == order
+        for chart in ("gap", "reg"):
+            labels = f"[...document.querySelectorAll('[data-chart={chart}] .role-axis-label text')]"
+            shown = f"{labels}.map((one) => one.textContent).filter((name) => /^[a-z]/.test(name)).join()"
+            wait(browser, f"{shown} === {json.dumps(','.join(order))}")

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-import polars as pl
 import pytest
 
 from reodsl.report import ranking as module
-from reodsl.report import tables
 from reodsl.report.figures import Gallery
-from reodsl.report.material import MEAN, Material
+from reodsl.report.material import Material
 from reodsl.report.page import page
-from reodsl.report.ranking import choose_highlighted, keep_arms, rank_arms
+from reodsl.report.ranking import choose_highlighted, keep_arms
 
 FEW = 3
 
@@ -36,8 +34,7 @@ def chart_arms(gallery: Gallery) -> set[str]:
 
 
 def test_few_arms_are_all_shown_and_nothing_is_said(plain: Material) -> None:
-    table = tables.main(plain)
-    assert choose_highlighted(plain, table) == ()
+    assert choose_highlighted(plain) == ()
     gallery = Gallery()
     html = page(plain, gallery, {})
     assert "Charts show" not in html
@@ -45,14 +42,12 @@ def test_few_arms_are_all_shown_and_nothing_is_said(plain: Material) -> None:
 
 
 def test_of_many_the_ones_asked_for_and_the_best_are_shown(material: Material, few: int) -> None:
-    table = tables.main(material)
-    shown = choose_highlighted(material, table)
+    shown = choose_highlighted(material)
     assert len(shown) == few < len(material.chart_arms)
-    means = table.filter(pl.col("benchmark") == MEAN).sort("reg")
     score = material.study.score
     assert score is not None
     assert score.relative_to in shown
-    rest = [arm for arm in means["arm"] if arm != score.relative_to]
+    rest = [arm for arm in material.arms if arm != score.relative_to]
     assert set(shown) == {score.relative_to, *rest[: few - 1]}
     assert list(shown) == [arm for arm in material.chart_arms if arm in shown]
 
@@ -62,30 +57,14 @@ def test_a_quarter_of_what_is_shown_is_where_others_start(
 ) -> None:
     """The model that others start from has by far the most REG."""
     monkeypatch.setattr(module, "MOST", 4)
-    table = tables.main(material)
-    assert rank_arms(table)[-1] == material.bases[0] == "base"
-    assert set(choose_highlighted(material, table)) == {"vanilla", "base", *rank_arms(table)[:2]}
-
-
-def test_the_best_have_the_least_reg_or_else_the_highest_accuracy() -> None:
-    """An arm without a score comes last, a benchmark's rows count for nothing, and equal arms keep the study's order."""
-    table = pl.DataFrame(
-        {
-            "arm": ["a", "b", "c", "d", "d"],
-            "benchmark": [MEAN, MEAN, MEAN, MEAN, "hard"],
-            "accuracy": [0.5, 0.7, 0.6, 0.7, 0.9],
-            "reg": [1.0, 3.0, None, -2.0, -9.0],
-        }
-    )
-    assert rank_arms(table) == ["d", "a", "b", "c"]
-    assert rank_arms(table.drop("reg")) == ["b", "d", "c", "a"]
-    assert rank_arms(table.with_columns(reg=pl.lit(None, pl.Float64))) == ["b", "d", "c", "a"]
+    assert material.arms[-1] == material.bases[0] == "base"
+    assert set(choose_highlighted(material)) == {"vanilla", "base", *material.arms[:2]}
 
 
 def test_the_page_says_what_charts_leave_out_and_tables_have_all(plain: Material, few: int) -> None:
     gallery = Gallery()
     html = page(plain, gallery, {})
-    shown = choose_highlighted(plain, tables.main(plain))
+    shown = choose_highlighted(plain)
     assert f"Charts show {few} of {len(plain.chart_arms)} arms" in html
     assert chart_arms(gallery) == set(shown)
     results = html.split('id="results"')[1].split("</section>")[0]

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+import math
 import shutil
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
+import polars as pl
 import pytest
 
 from reodsl.diagnostics import Problem
@@ -19,7 +21,7 @@ from reodsl.report import provenance, schedules
 from reodsl.report.export import report_tables
 from reodsl.report.figures import Gallery, safe_name
 from reodsl.report.markup import render
-from reodsl.report.material import Material, read, read_json, read_origin, read_parquet
+from reodsl.report.material import Material, rank_arms, read, read_json, read_origin, read_parquet
 from reodsl.report.page import page
 from reodsl.report.study_tables import _samples
 from tests.report.synthetic import World
@@ -205,3 +207,18 @@ def test_what_cannot_be_read_is_named(name: str, held: bytes | None, tmp_path: P
 
 def test_an_artifact_without_a_manifest_still_has_its_key(tmp_path: Path) -> None:
     assert (read_origin(tmp_path).key, read_origin(tmp_path).seconds) == (tmp_path.name, None)
+
+
+def test_the_best_have_the_least_reg_or_else_the_highest_accuracy(material: Material) -> None:
+    """An arm without a score comes last, a benchmark's rows count for nothing, and equal arms keep the study's order."""
+    arms = tuple(material.study.arms[0].model_copy(update={"name": name}) for name in "abcde")
+    study = material.study.model_copy(update={"arms": arms})
+    keys = {"arm": ["a", "b", "c", "d", "d"], "benchmark": ["mean"] * 4 + ["hard"]}
+    summary = pl.DataFrame(keys | {"accuracy": [0.5, 0.7, 0.6, 0.7, 0.9]})
+    for missing in (None, math.nan):
+        scores = pl.DataFrame(keys | {"reg": [1.0, 3.0, missing, -2.0, -9.0]})
+        assert rank_arms(study, summary, scores) == ("d", "a", "b", "c")
+        scores = scores.with_columns(reg=pl.lit(missing, pl.Float64))
+        assert rank_arms(study, summary, scores) == ("b", "d", "c", "a")
+    failed = summary.with_columns(accuracy=pl.when(pl.col("arm") != "b").then("accuracy"))
+    assert rank_arms(study, failed, pl.DataFrame()) == ("d", "c", "a", "b")

@@ -6,6 +6,7 @@ import re
 from dataclasses import replace
 
 import polars as pl
+import pytest
 
 from reodsl.ir.study import Arm, Score
 from reodsl.report.figures import Gallery, curve_group
@@ -90,4 +91,28 @@ def test_one_question_and_a_training_alone(material: Material) -> None:
     begun = change(replace(material, verdict=None), material.study.arms, material.study.score, **empty)
     html = page(replace(begun, metrics=material.metrics.filter(pl.col("at") < 3)), Gallery(), {})
     assert "Nothing is evaluated yet." in html
+    assert "No arm is evaluated yet; 6 of 6 arms began to train." in html
     assert 'id="training"' in html
+
+
+@pytest.mark.usefixtures("undrawn")
+def test_without_a_score_the_first_screen_says_what_there_is(material: Material) -> None:
+    def said(shown: Material) -> str:
+        (words,) = re.findall(r'class="verdict">(.*?)</div>', page(shown, Gallery(), {}))
+        return re.sub("<[^>]*>", "", words)
+
+    unscored = replace(material, verdict=None, scores=pl.DataFrame())
+    means = material.summary.filter(benchmark="mean")
+    best, least = (means.sort(name).to_dicts() for name in ("accuracy", "length"))
+    assert said(change(unscored, material.study.arms, None)) == (
+        f"{best[-1]['arm']} has the highest accuracy, {100 * best[-1]['accuracy']:.1f}%, and {least[0]['arm']} the least "
+        f"mean length, {least[0]['length']:.1f} tokens."
+        "The study names no score, so no difference between its arms is tested."
+    )
+    arms = tuple(arm for arm in material.study.arms if arm.name == "base")
+    alone = said(change(keep_arms(unscored, ("base",)), arms, None))
+    assert re.fullmatch(
+        r"Only base is evaluated: its accuracy is [\d.]+%, its mean length [\d.]+ tokens\.", alone
+    )
+    charts = said(change(keep_arms(unscored, ()), (), None))
+    assert charts == "This study compares no models: it has 0 charts of frontiers or of rules for budgets."

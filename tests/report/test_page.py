@@ -137,6 +137,16 @@ def test_the_page_holds_every_part(page: Page) -> None:
         assert words in text
 
 
+def test_arms_have_one_order_on_the_whole_page(folder: Path, three_seeds: World) -> None:
+    arms = read(three_seeds.spec, three_seeds.inputs).arms
+    html = re.sub(r"(?s)<script.*?</script>", "", (folder / "report.html").read_text("utf-8"))
+    lists = re.findall(r'(?s)<thead.*?</thead>|<tbody.*?</tbody>|<ol>.*?</ol>|class="legend">.*?</div>', html)
+    found = [list(dict.fromkeys(re.findall(r'<(?:th|button)[^>]*data-arm="(\w+)"', part))) for part in lists]
+    assert sum(len(each) > 1 for each in found) > 9
+    for each in found:
+        assert each == [arm for arm in arms if arm in each]
+
+
 def test_charts_on_the_page_find_their_rows(page: Page) -> None:
     charts, rows = page.block("charts"), page.block("rows")
     places = [a["data-chart"] for tag, a in page.elements if "data-chart" in a]

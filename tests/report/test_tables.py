@@ -28,9 +28,11 @@ def cells(frame: pl.DataFrame) -> dict[CELL, dict[str, float]]:
     return {(row["arm"], row["benchmark"]): row for row in frame.to_dicts()}
 
 
-def test_rows_stand_as_in_the_study(material: Material) -> None:
+def test_rows_are_best_first_and_colours_as_in_the_study(material: Material) -> None:
     table = tables.main(material)
-    assert table["arm"].unique(maintain_order=True).to_list() == [arm.name for arm in material.study.arms]
+    arms = table["arm"].unique(maintain_order=True).to_list()
+    assert arms == list(material.arms) == table.filter(benchmark="mean").sort("reg")["arm"].to_list()
+    assert list(material.colours) == [arm.name for arm in material.study.arms] != arms
     assert table["benchmark"].to_list()[:4] == ["easy", "medium", "hard", "mean"]
     assert table.height == 6 * 4
 
