@@ -53,7 +53,8 @@ def quote_few_seeds() -> str:
         ),
         (
             "docs/PROOFS.md",
-            f"`python -m benchmarks reading` measured {RESULTS['reading']['without']} and {RESULTS['reading']['with_logprobs']}.",
+            f"`python -m benchmarks reading` measured {RESULTS['reading']['without']} and "
+            f"{RESULTS['reading']['with_logprobs']}.",
         ),
     ],
 )
