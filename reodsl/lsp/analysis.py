@@ -164,7 +164,7 @@ class Analysis:
         """Return the first import on each line whose module was loaded, by line."""
         main = self.program.main
         imports = reversed([*main.imports.values()]) if main is not None else ()
-        return {each.node.span.line: each for each in imports if self.find_module(each.module) is not None}
+        return {i.node.span.line: i for i in imports if self.find_module(i.module) is not None}
 
     @cached_property
     def parameters(self) -> dict[str, dict[str, tree.ParamDecl]]:

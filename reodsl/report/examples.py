@@ -48,7 +48,7 @@ def section(material: Material) -> Markup | None:
     questions = responses.partition_by("turn", "benchmark", maintain_order=True)
     view = tag("code", shlex.join(["reodsl", "view", material.study.name]))
     about = "shows all of them, cut at any budget, with the forced answer."
-    folds = [tag("div", [_fold(material, row) for row in part.to_dicts()]) for part in questions]
+    folds = [tag("div", [_fold(material, row) for row in question.to_dicts()]) for question in questions]
     return tag("div", tag("p", f"{responses.height} responses; ", view, f" {about}", class_="about"), folds)
 
 
