@@ -331,7 +331,7 @@ class ElapsedTime:
 
 
 def bound_elapsed(graph: Graph, prices: Prices, ids: Iterable[str]) -> ElapsedTime | None:
-    """Return the least time in which some tasks can run; None if any of these tasks has no price.
+    """Return the least time in which some tasks can run; None if any of them has no price or asks a server.
 
     It is the time of their work spread evenly over all devices, or the time of the longest chain of dependent tasks if
     that is longer.
@@ -342,7 +342,7 @@ def bound_elapsed(graph: Graph, prices: Prices, ids: Iterable[str]) -> ElapsedTi
         ids: ids of the tasks.
     """
     todo = set(ids)
-    if prices.unpriced(todo):
+    if prices.unpriced(todo) or any(prices.tasks[name].requests for name in todo):
         return None
     longest = _longest_chain(graph, prices, todo)
     work = sum(prices.tasks[name].total_seconds * prices.tasks[name].gpus for name in todo)

@@ -169,8 +169,6 @@ def summary(prices: Prices, names: Sequence[str], everything: bool = False) -> l
     total = add_prices(chosen.values())
     peaks = [f"{role} {memory(peak)}" for role, peak in total.memory.items()]
     lines += [f"Work: {line}" for line in _list_work(total)]
-    if total.requests:
-        lines.append("Time and cost of servers are unknown and not included.")
     if peaks:
         lines.append(f"Peak memory of a device: {', '.join(peaks)}. Disk: {size(total.disk)}.")
     unpriced = group((price.unpriced, name) for name, price in chosen.items() if price.unpriced is not None)
@@ -218,7 +216,7 @@ def step(prices: Prices, name: str, price: Price) -> list[str]:
 
 
 def until_the_end(prices: Prices, elapsed: ElapsedTime | None) -> list[str]:
-    """Return a line on the least time from start to report; no line if any task has no price.
+    """Return a line on the least time from start to report; no line if it is unknown.
 
     Args:
         prices: prices of all tasks.
@@ -252,13 +250,13 @@ def total(prices: Prices, now: Iterable[str], later: Iterable[str]) -> str:
     text = f"{format_paid(prices, first)} now"
     limit = prices.limit
     if later or limit is not None:
-        most = first + second
-        words = format_paid(prices, most).removesuffix(" gpu_hours")
-        text += f", at most {words}"
+        text += f", at most {format_paid(prices, first + second).removesuffix(' gpu_hours')}"
         if limit is not None:
             text += f" of {count(limit)}" + (" hours" if prices.unit == "seconds" else "")
     if prices.unit == "seconds":
         text += ", on one core"
+    if any(prices.tasks[name].requests for name in (*now, *later)):
+        text += ", besides the time and cost of servers, which are unknown"
     open_ = prices.unpriced((*now, *later))
     if open_:
         text += f", {len(open_)} without a price"

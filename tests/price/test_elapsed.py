@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -10,7 +11,7 @@ from hypothesis import strategies as st
 
 from reodsl.graph.task import Graph, Task
 from reodsl.price.prices import ElapsedTime, bound_elapsed
-from reodsl.price.show import summary, until_the_end
+from reodsl.price.show import summary, total, until_the_end
 from reodsl.price.value import Price, Prices
 
 
@@ -95,8 +96,10 @@ def test_finished_tasks_take_no_time() -> None:
 
 def test_a_task_without_a_price_leaves_the_time_open() -> None:
     told = prices({"a": 2.0}, 1)
-    odd = Prices({"a": Price(unpriced="nobody knows")}, "seconds", "", None, 1)
-    assert bound_elapsed(graph({"a": ""}), odd, ["a"]) is None
+    for odd in (Price(unpriced="nobody knows"), Price(requests=8.0)):
+        assert bound_elapsed(graph({"a": ""}), replace(told, tasks={"a": odd}), ["a"]) is None
+    words = total(replace(told, tasks={"a": odd}), ["a"], [])
+    assert words.endswith(" now, on one core, besides the time and cost of servers, which are unknown")
     assert until_the_end(told, None) == []
 
 
