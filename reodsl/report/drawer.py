@@ -1,7 +1,7 @@
 """A process that draws charts and bundles Vega's script in V8; a script that needs the standard library and vl-convert.
 
-With `png` or `pdf` it reads a Vega-Lite chart as JSON from each line. For each chart it writes two blocks, the SVG and the
-PNG or PDF: eight bytes of length, then the bytes. With `script` it writes Vega, Vega-Lite and Vega-Embed as one script.
+It reads a Vega-Lite chart as JSON from each line. For each chart it writes two blocks: the SVG, and with `png` or `pdf` that
+image, with `script` Vega, Vega-Lite and Vega-Embed as one script. A block is eight bytes of length, then the bytes.
 """
 
 from __future__ import annotations
@@ -18,22 +18,21 @@ POINTS = 0.75
 
 
 def main() -> None:
-    """Write the script of Vega, or an SVG and a PNG or PDF of each chart that standard input has."""
+    """Write an SVG of each chart that standard input has, and a PNG, a PDF or the script of Vega."""
     import vl_convert
 
-    out = sys.stdout.buffer
-    if sys.argv[1:] == ["script"]:
-        # The type stub requires a `snippet` argument; the function does not.
-        out.write(vl_convert.javascript_bundle().encode())  # type: ignore[call-arg]
-        return
+    out, form = sys.stdout.buffer, sys.argv[1]
     for line in sys.stdin.buffer:
         svg = renumber_ids(vl_convert.vegalite_to_svg(json.loads(line)))
         _send(out, svg.encode())
-        png = sys.argv[1:] == ["png"]
-        _send(
-            out,
-            vl_convert.svg_to_png(svg, scale=PIXELS) if png else vl_convert.svg_to_pdf(scale(svg, POINTS)),
-        )
+        if form == "script":
+            # The type stub requires a `snippet` argument; the function does not.
+            script = vl_convert.javascript_bundle()  # type: ignore[call-arg]
+            _send(out, script.replace("</script", "<\\/script").replace("<!--", "<\\!--").encode())
+        elif form == "png":
+            _send(out, vl_convert.svg_to_png(svg, scale=PIXELS))
+        else:
+            _send(out, vl_convert.svg_to_pdf(scale(svg, POINTS)))
         out.flush()
 
 

@@ -27,7 +27,7 @@ _FORBIDDEN_IN_SVG = re.compile(r"(?<!\\)((?:\\\\)*)\\(?:u00[01][0-9a-f]|[bf])|[\
 """Characters that XML forbids, as JSON escapes them: the drawing process would end at one of them."""
 
 
-Form = Literal["png", "pdf"]
+Form = Literal["png", "pdf", "script"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,19 +36,17 @@ class Picture:
 
     svg: bytes
     image: bytes
+    """For the form `script`, Vega, Vega-Lite and Vega-Embed as one script that is safe inside an HTML `<script>` element."""
 
 
 @cache
 def vega_script() -> str:
-    """Return Vega, Vega-Lite and Vega-Embed as one script, from the vl-convert package.
-
-    The script is safe inside an HTML `<script>` element.
+    """Return the script that draws charts on a page.
 
     Raises:
-        Problem: E0985 if the process that bundles them fails.
+        Problem: E0985 if the process that bundles it fails.
     """
-    script = _ask_drawer(b"", "script").decode()
-    return script.replace("</script", "<\\/script").replace("<!--", "<\\!--")
+    return next(pictures([{"mark": "point"}], "script")).image.decode()
 
 
 def pictures(charts: Iterable[Mapping[str, Any]], form: Form = "png") -> Iterator[Picture]:
@@ -80,19 +78,19 @@ def _batch_lines(charts: Iterable[Mapping[str, Any]]) -> Iterator[list[bytes]]:
         yield lines
 
 
-def _ask_drawer(lines: bytes, *arguments: str) -> bytes:
+def _ask_drawer(lines: bytes, form: Form) -> bytes:
     """Run `drawer.py` in a subprocess, which draws charts with V8, and return what it writes to standard output.
 
     Args:
         lines: charts for its standard input, as lines of JSON.
-        arguments: arguments of its command line: `png`, `pdf` or `script`.
+        form: format of what it writes beside each SVG.
 
     Raises:
         Problem: E0985 if the process fails, or if the address space is limited.
     """
     require_space()
     # With `-P` neither the script's folder nor the working folder is on its import path.
-    command = [sys.executable, "-P", str(_DRAWER), *arguments]
+    command = [sys.executable, "-P", str(_DRAWER), form]
     process = subprocess.run(command, input=lines, capture_output=True, check=False)
     if process.returncode:
         words = process.stderr.decode(errors="replace").strip().splitlines()

@@ -36,6 +36,8 @@ class Gallery:
     specs: dict[str, dict[str, Any]] = field(default_factory=dict)
     pictured: bool = False
     """True if a picture stands in the place of the first chart for a reader without scripts."""
+    script: str | None = None
+    """The script that draws charts on a page, if the process that drew the picture gave it."""
 
     def figure(self, name: str, chart: Json, wide: bool = False) -> Markup:
         """Add a chart to the gallery and return the HTML figure that shows it.
@@ -52,7 +54,8 @@ class Gallery:
         picture = None
         if self.pictured and len(self.specs) == 1:
             drawn = {"config": {**theme.config(), "background": "white"}, "width": 760}
-            svg = base64.b64encode(next(drawing.pictures([self.specs[key] | drawn])).svg).decode()
+            first = next(drawing.pictures([self.specs[key] | drawn], "script"))
+            self.script, svg = first.image.decode(), base64.b64encode(first.svg).decode()
             picture = tag("noscript", tag("img", src=f"data:image/svg+xml;base64,{svg}", alt=about))
         return tag("figure", container, picture, class_="wide" if wide else None)
 

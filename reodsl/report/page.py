@@ -76,7 +76,7 @@ def page(
     if note is not None:
         charts = keep_arms(material, material.highlighted_arms)
     rows = table.filter(pl.col("arm").is_in(list(charts.chart_arms)))
-    first = _first_chart(gallery, charts, table, ranking.ranking(material, table))
+    first = first_chart(gallery, charts, table, ranking.ranking(material, table))
     sections: list[tuple[str, str, Child]] = [
         ("results", "Results", _results(material, table)),
         ("curves", "Accuracy at every budget", _below_note(note, _curves(gallery, charts))),
@@ -91,9 +91,8 @@ def page(
     lines = [tag("b", "This study is not finished."), *(tag("p", line) for line in material.unfinished)]
     unfinished = tag("aside", lines, class_="unfinished", role="status") if lines[1:] else None
     body = [
-        _header(
+        header(
             material,
-            table,
             first,
             verdict_words.settle(material.spec, material.verdict) if settling is None else settling,
         ),
@@ -140,7 +139,7 @@ def document(name: str, body: Child, gallery: figures.Gallery, live: str | None 
     charts, rows = gallery.blocks()
     # A block of its own hides the script's names from Vega's, which are global.
     script = "{" + "".join((_HERE / f).read_text("utf-8") for f in ("elements.js", "page.js")) + "}"
-    scripts = (drawing.vega_script(), script)
+    scripts = (gallery.script or drawing.vega_script(), script)
     digests = (base64.b64encode(hashlib.sha256(script.encode()).digest()).decode() for script in scripts)
     hashes = " ".join(f"'sha256-{digest}'" for digest in digests)
     connect = "'none'" if live is None else "'self'"
@@ -167,7 +166,7 @@ def document(name: str, body: Child, gallery: figures.Gallery, live: str | None 
     return f"<!doctype html>\n{tag('html', head, tag('body', body, blocks, data_live=live), lang='en')}\n"
 
 
-def _first_chart(
+def first_chart(
     gallery: figures.Gallery, material: Material, table: pl.DataFrame, ranking_list: Markup | None
 ) -> Child:
     """Return the mean curves of the study's first chart of accuracy over budgets, beside the ranking of arms.
@@ -187,8 +186,8 @@ def _first_chart(
     about: list[Child] = ["Each response is cut off at the budget and the model must answer immediately. "]
     if score is not None and material.frontier().height:
         about.append(
-            "The dashed line is the plain frontier, the best measured accuracy at each budget among the arms marked "
-            "`frontier`. "
+            "The dashed line is the plain frontier, the best measured accuracy at each budget among the arms tagged "
+            "frontier. "
         )
     if material.curves["low"].drop_nulls().len():
         about.append(f"Shading: {100 * study.confidence:g}% intervals. ")
@@ -225,12 +224,11 @@ def _curve_charts(material: Material) -> list[tuple[str, Sequence[str]]]:
     return [(chart.name, chart.lines) for chart in declared] or [("curves", ())]
 
 
-def _header(material: Material, table: pl.DataFrame, first: Child, settling: Sequence[str]) -> Markup:
+def header(material: Material, first: Child, settling: Sequence[str]) -> Markup:
     """Return the head of the page: name, verdict, description, numbers of arms and questions, and the first chart.
 
     Args:
         material: results of the run.
-        table: frame of `tables.main`.
         first: element with the first chart.
         settling: lines of `verdict_words.settle`.
     """

@@ -15,7 +15,7 @@ from reodsl.graph.job import Job, Progress
 from reodsl.graph.lower import lower
 from reodsl.ir import Spec
 from reodsl.numbers.verdict import VERDICT
-from reodsl.report import card, drawing, export, notes, provenance
+from reodsl.report import card, export, notes, provenance
 from reodsl.report.figures import Gallery
 from reodsl.report.material import Material, read
 from reodsl.report.notes import misfits
@@ -29,8 +29,6 @@ from reodsl.store.store import WEIGHTS, Store, add_acceptances
 
 def report(job: Job) -> None:
     """Run a `report` task: write the page, its tables, the resolved spec, the verdict and model cards into `job.out`."""
-    # V8 needs much memory, so the script is bundled before the results are in memory.
-    drawing.vega_script()
     payload = job.task.payload
     material = read(Spec.model_validate(payload["spec"]), job.inputs, payload.get("accepted", ()))
     write_report(material, job.out)

@@ -14,6 +14,8 @@ import pytest
 
 from reodsl.diagnostics import Problem
 from reodsl.report import drawing
+from reodsl.report.material import Material
+from reodsl.report.run import write_report
 
 SIGNATURES = {"png": b"\x89PNG\r\n\x1a\n", "pdf": b"%PDF-"}
 
@@ -56,11 +58,21 @@ def test_this_process_never_has_v8() -> None:
     code = f"""
 import sys
 from reodsl.report import drawing
+from reodsl.report.material import Material
+from reodsl.report.run import write_report
 assert "vegaEmbed" in drawing.vega_script()
 assert len(list(drawing.pictures([{bars("one")!r}]))) == 1
 assert "vl_convert" not in sys.modules
 """
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_a_report_starts_v8_once(material: Material, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    started, blocks = [], 2 * ((1).to_bytes(8, "big") + b"0")
+    monkeypatch.setattr(drawing, "_ask_drawer", lambda lines, form: started.append(form) or blocks)
+    drawing.vega_script.cache_clear()
+    write_report(material, tmp_path)
+    assert started == ["script"]
 
 
 @pytest.mark.parametrize(
