@@ -26,7 +26,7 @@ from reodsl.report.material import Material
 from reodsl.report.page import page, training_section
 from reodsl.report.schedules import _line_chart
 from reodsl.report.tradeoff_charts import scatter
-from reodsl.report.vega import MOST_LETTERS, NAME_GAP_PIXELS, Rows, axis, place_names
+from reodsl.report.vega import MOST_LETTERS, NAME_GAP_PIXELS, Rows, axis
 from tests.report.synthetic import GRID
 
 
@@ -99,19 +99,6 @@ def test_a_mean_curve_is_the_mean_over_benchmarks(material: Material) -> None:
     assert mean == pytest.approx(own.filter(pl.col("benchmark") != "mean")["accuracy"].mean())
 
 
-@pytest.mark.parametrize("count", [2, 6, 12, 24])
-def test_names_keep_their_order_and_distance(count: int) -> None:
-    arms = [f"arm_{number:02}_{'of_a_long_name' * (number % 4)}"[:60] for number in range(count)]
-    values = [0.9 - 0.001 * number for number in range(count - 1)] + [0.3]
-    height = max(HEIGHT, NAME_GAP_PIXELS * count)
-    placed = place_names(pl.DataFrame({"arm": arms, "y": values}), "y", (0, 1), height)
-    pixels = [height * (1 - at) for at in placed["at"]]
-    assert placed["arm"].to_list() == arms
-    assert min(b - a for a, b in pairwise([-NAME_GAP_PIXELS, *pixels, height + 14])) >= NAME_GAP_PIXELS - 1e-6
-    assert placed["name"].n_unique() == count
-    assert placed["name"].str.len_chars().max() <= 2 * MOST_LETTERS
-
-
 def test_equal_values_have_one_tick() -> None:
     for value, text in ((0.5, 0.05), (5e-6, 5e-7), (0.0, 1.0)):
         made = axis([value, value, float("nan"), None])
@@ -122,11 +109,25 @@ def test_equal_values_have_one_tick() -> None:
     assert axis([0.5, 0.501], margin=0.08)["scale"]["domain"] == pytest.approx([0.49, 0.511], abs=1e-3)
 
 
-def test_a_picture_of_nine_models_tells_them_apart() -> None:
-    models = {f"model{number}": {"q": Curve((0, 8), (0.1, number / 10))} for number in range(9)}
+@pytest.mark.parametrize("count", [2, 6, 12, 24])
+def test_a_picture_tells_arms_apart_and_leads_from_lines_to_names(count: int) -> None:
+    arms = [f"arm_{number:02}_{'of_a_long_name' * (number % 4)}"[:60] for number in range(count)]
+    ends = [*(0.9 - 0.001 * number for number in range(count - 1)), 0.3]
+    models = {arm: {"q": Curve((0, 8), (0.1, end))} for arm, end in zip(arms, ends, strict=True)}
     svg = draw_picture(models, None, 8, list(models)).svg.decode()
     marks = set(re.findall(r'stroke="(#\w+)" stroke-width="2"(?: stroke-dasharray="([^"]*)")?', svg))
-    assert len(marks) >= 9 <= len({*models} & {*texts(svg)})
+    placed, names = zip(*re.findall(r'\(319,([-\d.]+)\)"[^<]*>([^<]*)</text>', svg), strict=True)
+    leaders = re.findall(r'([-\d.]+)\)" x2="12" y2="([-\d.]+)" stroke="#\w+" stroke-width="0.6"', svg)
+    height, ats = max(HEIGHT, NAME_GAP_PIXELS * count), [float(at) - 3 for at in placed]
+    for at, (start, change), end in zip(ats, leaders, ends, strict=True):
+        assert float(start) == pytest.approx(height * (1 - end / 0.9), abs=0.01)
+        assert float(start) + float(change) == pytest.approx(at, abs=1)
+    assert min(b - a for a, b in pairwise([-14, *ats, height + 14])) >= NAME_GAP_PIXELS - 1
+    assert [name[:6] for name in names] == [arm[:6] for arm in arms]
+    assert len(marks) >= count == len({*names})
+    assert max(map(len, names)) <= 2 * MOST_LETTERS
+    # Names of many arms are farther from their lines than two heights of a text.
+    assert (max(abs(float(change)) for _, change in leaders) > 2 * 11) == (count > 2)
 
 
 def test_the_baselines_gap_is_filled_until_an_arm_is_pointed_at(material: Material) -> None:
