@@ -261,7 +261,7 @@ def test_where_a_token_ends_is_told_by_the_evaluation_or_the_tokenizer_or_guesse
 
 @pytest.mark.heavy
 def test_ten_million_responses_stay_quick(tmp_path: Path) -> None:
-    """A bound with a margin; what it took stands in benchmarks/SCALE.md."""
+    """A bound with a margin; docs/RESULTS.md says what 400,000 take."""
     import time
 
     import numpy as np
