@@ -1,6 +1,6 @@
-"""Write docs/EVIDENCE.md's tables and pictures of the real language model from its finished run.
+"""Write docs/EVIDENCE.md's tables of the real language model from its finished run.
 
-    python -m benchmarks.language_model RUN STORE   # keep the run's numbers, draw its pictures, write the page's tables
+    python -m benchmarks.language_model RUN STORE   # keep the run's numbers, write the page's tables
     python -m benchmarks.language_model             # write the page's tables from the numbers that are kept
 
 RUN is the folder of the report, STORE the store of `specs/smollm2_reo_exp.reo`. Numbers are kept in `benchmarks/tables/`.
@@ -95,7 +95,7 @@ def texts() -> dict[str, str]:
 
 
 def main() -> None:
-    """Keep a run and draw its pictures, if one is named, and write the page."""
+    """Keep a run, if one is named, and write the page."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -105,10 +105,7 @@ def main() -> None:
     if asked.run is not None:
         if asked.store is None:
             parser.error("name the store as well")
-        from benchmarks.pictures import draw_pictures
-
         keep(asked.run, Store(asked.store))
-        draw_pictures(asked.run, "smollm2-curves", "smollm2-report")
     rewrite(PAGE, texts())
 
 

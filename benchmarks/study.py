@@ -1,6 +1,6 @@
-"""Write the README's verdict and table from a finished study, and draw its pictures into docs/.
+"""Write the README's verdict and table from a finished study.
 
-    python -m benchmarks.study runs/quickstart-…   # keep a run's numbers, draw its pictures, write the table
+    python -m benchmarks.study runs/quickstart-…   # keep a run's numbers, write the table
     python -m benchmarks.study                     # write the table from the numbers that are kept
 
 The numbers are kept in `benchmarks/tables/`: `study.csv`, `study_seeds.csv` and `study_verdict.json`.
@@ -16,7 +16,6 @@ from pathlib import Path
 import polars as pl
 
 from benchmarks import tables
-from benchmarks.pictures import draw_pictures
 from benchmarks.tables import ROOT, difference, markdown, number, path_of, read_rows, rewrite
 
 README = ROOT / "README.md"
@@ -54,7 +53,7 @@ def with_deviation(row: Mapping[str, str], measure: str, scale: float = 1.0) -> 
 
 
 def main() -> None:
-    """Keep a run and draw its pictures, if one is named, and write the README."""
+    """Keep a run, if one is named, and write the README."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -62,7 +61,6 @@ def main() -> None:
     run = parser.parse_args().run
     if run is not None:
         keep(run)
-        draw_pictures(run, "quickstart-curves", "report")
     rewrite(README, {"study": text()})
 
 

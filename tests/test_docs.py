@@ -250,13 +250,6 @@ def test_every_document_is_in_the_navigation_of_the_site() -> None:
         )
 
 
-def test_pictures_of_flows_are_what_their_script_draws() -> None:
-    drawn = runpy.run_path(str(ROOT / "docs" / "site" / "picture.py"))
-    assert {path.stem for path in (ROOT / "docs").glob("*.svg")} == set(drawn["FLOWS"])
-    for name, flow in drawn["FLOWS"].items():
-        assert (ROOT / "docs" / f"{name}.svg").read_text() == drawn["draw_flow"](flow), name
-
-
 @pytest.mark.parametrize("script", ["methods", "outputs"])
 def test_a_generated_page_is_what_its_script_writes(script: str, request: pytest.FixtureRequest) -> None:
     made = runpy.run_path(str(ROOT / "docs" / "site" / f"{script}.py"))

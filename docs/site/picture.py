@@ -1,11 +1,8 @@
-"""Draw the flows that pages explain: `python docs/site/picture.py` writes them into docs/."""
+"""Draw the flows that pages explain; `python -m benchmarks.pictures` writes them into docs/."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from pathlib import Path
-
-DOCS = Path(__file__).parents[1]
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,8 +132,3 @@ def split_schemes(picture: str) -> dict[str, str]:
     before, _, rest = picture.partition("@media (prefers-color-scheme: dark) {")
     dark, _, after = rest.partition("\n}\n")
     return {"light": before + after, "dark": before + dark + "\n" + after}
-
-
-if __name__ == "__main__":
-    for name, flow in FLOWS.items():
-        (DOCS / f"{name}.svg").write_text(draw_flow(flow))

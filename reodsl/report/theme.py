@@ -15,11 +15,11 @@ DASHES = ((1, 0), (7, 3), (2, 2), (9, 3, 2, 3))
 """Dash patterns of lines in pixels (drawn, gap, …), the first solid: 8 colours with 4 patterns tell 32 arms apart."""
 UNTRAINED_COLOUR = "#676f72"
 
-_LIGHT = {"ink": "#1d2430", "muted": "#5d6675", "grid": "#e6e8ec", "paper": "#ffffff"}
-_DARK = {"ink": "#eceff4", "muted": "#a3adbb", "grid": "#2d333c", "paper": "#171a1f"}
+LIGHT = {"ink": "#1d2430", "muted": "#5d6675", "grid": "#e6e8ec", "paper": "#ffffff"}
+DARK = {"ink": "#eceff4", "muted": "#a3adbb", "grid": "#2d333c", "paper": "#171a1f"}
 
 
-FRONTIER_KEY = _LIGHT["ink"]
+FRONTIER_KEY = LIGHT["ink"]
 """The frontier's dash in a chart's own legend, which is drawn on light paper only."""
 
 
@@ -53,7 +53,7 @@ def config(dark: bool = False) -> dict[str, Any]:
     Args:
         dark: whether the page behind the chart is dark.
     """
-    shades = _DARK if dark else _LIGHT
+    shades = DARK if dark else LIGHT
     return {
         "background": "transparent",
         "font": FONT,
