@@ -124,11 +124,16 @@ class AnyOf:
 
 
 @dataclass(frozen=True, slots=True)
+class OfReward:
+    """A track or a metric of the stage's reward, `reward.NAME`: a number that each step has anew."""
+
+
+@dataclass(frozen=True, slots=True)
 class Condition:
     """A condition on a question, in the language of rewards."""
 
 
-Type: TypeAlias = Num | Text | Flag | OneOf | ListOf | Range | OfKind | Block | AnyOf | Condition
+Type: TypeAlias = Num | Text | Flag | OneOf | ListOf | Range | OfKind | Block | AnyOf | OfReward | Condition
 WORDS = OneOf(())
 """The words of the annotation's `Literal`."""
 
@@ -418,7 +423,12 @@ def _named(name: str, info: FieldInfo, methods: tuple[str, ...]) -> Mapping[str,
 
 
 def _json_range(type_: Type) -> dict[str, Any]:
-    """Return the unit and range of a number as entries of JSON Schema; empty for another type."""
+    """Return the unit and range of a number as entries of JSON Schema; empty for another type.
+
+    Of several types the first counts.
+    """
+    if isinstance(type_, AnyOf):
+        type_ = type_.options[0]
     if not isinstance(type_, Num):
         return {}
     facts = {

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from fractions import Fraction
 from itertools import pairwise
 from typing import Annotated, Any, ClassVar, Literal
@@ -46,6 +47,7 @@ from reodsl.ir.setting import (
     ListOf,
     Num,
     OfKind,
+    OfReward,
     OneOf,
     Setting,
     Text,
@@ -443,6 +445,16 @@ class MovingAverage(IR):
     every: int = setting(STEPS, "steps between two updates", "every = 10 steps")
 
 
+MOVING: dict[str, Num] = {
+    "kl": Num(low=0),
+    "entropy": Num(low=0),
+    "clip_low": Num(low=0, high=1, above=True),
+    "clip_high": Num(low=0, high=10, above=True),
+    "temperature": Num(low=0, high=10, above=True),
+}
+"""The numbers of PPO that may differ from step to step, with their ranges: each is a constant or `reward.NAME`."""
+
+
 class Ppo(IR):
     """PPO with clipped ratios and no critic.
 
@@ -499,8 +511,12 @@ class Ppo(IR):
     minibatches: int = setting(COUNT, "parts of a step's batch", "minibatches = 4")
     epochs: int = setting(COUNT, "passes over the batch of a step", "epochs = 2")
     clip: ClassVar[Any] = setting(Block("clip"), "bounds of the probability ratio", required=False)
-    clip_low: float = setting(Num(low=0, high=1, above=True), "below 1", "low = 0.2", spelled="clip.low")
-    clip_high: float = setting(Num(low=0, high=10, above=True), "above 1", "high = 0.2", spelled="clip.high")
+    clip_low: float | str = setting(
+        AnyOf((MOVING["clip_low"], OfReward())), "below 1", "low = 0.2", spelled="clip.low"
+    )
+    clip_high: float | str = setting(
+        AnyOf((MOVING["clip_high"], OfReward())), "above 1", "high = 0.2", spelled="clip.high"
+    )
     loss_mean: Literal["token", "response", "constant"] = setting(
         WORDS,
         "average the loss over the minibatch's tokens, within each response first, or over responses as"
@@ -513,13 +529,14 @@ class Ppo(IR):
     reference_samples: int = setting(
         NATURAL, "samples of the reference model per question, for `ref`", default=0
     )
-    kl: float = setting(
-        Num(low=0),
+    kl: float | str = setting(
+        AnyOf((MOVING["kl"], OfReward())),
         "weight in the loss of the KL divergence from the `teacher`, or from the reference model; 0 "
         "trains without KL",
         default=0.0,
         later=True,
     )
+    temperature: str | None = part_of("rollout.temperature", default=None, later=True)
     teacher: Start | None = setting(
         CHECKPOINT,
         "the model that `kl` compares the policy with; it has the same tokenizer; left out, the "
@@ -544,8 +561,8 @@ class Ppo(IR):
         default=None,
         later=True,
     )
-    entropy: float = setting(
-        Num(low=0),
+    entropy: float | str = setting(
+        AnyOf((MOVING["entropy"], OfReward())),
         "weight of the entropy bonus: the loss is lowered by this times the policy's mean entropy "
         "over all trained tokens; 0 trains without a bonus",
         "entropy = 0.01",
@@ -608,7 +625,7 @@ class Ppo(IR):
     @property
     def uses_reference(self) -> bool:
         """Return whether a teacher or the reference model scores the policy's responses, for the loss or reward."""
-        return self.kl > 0 or any("teacher" in node.scorers for node in self.reward.tokens)
+        return bool(self.kl) or any("teacher" in node.scorers for node in self.reward.tokens)
 
     @property
     def ema_reference(self) -> bool:
@@ -622,7 +639,7 @@ class Ppo(IR):
         These tokens have no loss. The result is False if something else needs them: a KL divergence, an entropy bonus,
         a user's loss, or a ratio or importance weight of a complete response.
         """
-        reads_all = self.kl > 0 or self.entropy > 0 or self.loss.own is not None
+        reads_all = bool(self.kl or self.entropy) or self.loss.own is not None
         weighs_responses = self.weighs and self.loss.importance != "token"
         return not (reads_all or self.loss.ratio == "sequence" or weighs_responses)
 
@@ -956,10 +973,13 @@ _SETTINGS = {
 }
 TRAINING: dict[str, Setting] = {name: _SETTINGS[name] for name in dict.fromkeys((*_FIRST, *_SETTINGS))}
 """The settings of recipes, experiments, stages and arms; some of them belong to some methods alone."""
+_TEMPERATURE = settings_of(Sampling)["temperature"]
 ROLLOUT = Kind(
     "rollout",
     "How responses are sampled while training.",
-    settings_of(Sampling) | settings_below(Ppo, "rollout."),
+    settings_of(Sampling)
+    | settings_below(Ppo, "rollout.")
+    | {"temperature": replace(_TEMPERATURE, type=AnyOf((_TEMPERATURE.type, OfReward())))},
     form="block",
 )
 CLIP = Kind(

@@ -414,10 +414,14 @@ def method(low: Lowering, record: Record) -> Method:
         return build(sequence_class, record, batch=batch.data("prompts"))
     rollout, reward_record, teacher = record.part("rollout"), record.sub("reward"), record.sub("teacher")
     advantage = record.part("advantage").with_field("/credit", record.fields["credit"])
-    sampling = build(Sampling, rollout)
+    temperature = rollout.data("temperature")
+    moves = isinstance(temperature, str)
+    # What no step samples, the reference model's responses and the monitor set's, is at temperature 1 then.
+    sampling = build(Sampling, rollout, temperature=1.0 if moves else temperature)
     return build(
         Ppo,
         record,
+        temperature=temperature if moves else None,
         rollout=sampling,
         batch=build(Batch, batch),
         reward=NOTHING if reward_record is None else reward(low, reward_record, sampling.max_tokens),

@@ -137,6 +137,10 @@ class Context:
     """Declarations that another names."""
     used_imports: set[tuple[str, str]] = field(default_factory=set)
     """Names that files use of their imports."""
+    stage_numbers: set[str] = field(default_factory=set)
+    """Names of tracks and metrics that settings read of rewards, as `reward.NAME`."""
+    unread_tracks: list[tuple[str, Diagnostic]] = field(default_factory=list)
+    """The name and warning of each track that its reward does not read; void if a setting reads the name."""
     params: dict[str, Value] = field(default_factory=dict)
     """Values of params by name."""
     memos: dict[tuple[str, int], tuple[object, Any]] = field(default_factory=dict)

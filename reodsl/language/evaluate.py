@@ -14,7 +14,20 @@ from typing import TypeAlias
 from reodsl.diagnostics.dropped import refuse_dropped
 from reodsl.diagnostics.model import Edit, Label, Span, join_words
 from reodsl.ir.kinds import DECLARED, FORMULAS, KINDS, METRICS
-from reodsl.ir.setting import SPLITS, TOKENS, AnyOf, Flag, Kind, ListOf, Num, OfKind, OneOf, Text, Type
+from reodsl.ir.setting import (
+    SPLITS,
+    TOKENS,
+    AnyOf,
+    Flag,
+    Kind,
+    ListOf,
+    Num,
+    OfKind,
+    OfReward,
+    OneOf,
+    Text,
+    Type,
+)
 from reodsl.language import arithmetic
 from reodsl.language.bounds import EXPRESSION_STEPS
 from reodsl.language.context import Context, NoValue, attempt, return_value, try_all
@@ -350,6 +363,8 @@ def evaluate_name(ctx: Context, expr: tree.Name, scope: Scope, type_: Type | Non
     if words or nearest(name, unprovided) is None:
         kinds = () if type_ is None else list_kinds(type_)
         quoted = suggest_quotes(expr, scope) if isinstance(type_, Text) else None
+        if _takes_moving(type_) and nearest(name, scope.names()) is None:
+            quoted = f"write `reward.{name}`, if a track or metric of the stage's reward is meant"
         numbers = [t for t in type_.options if isinstance(t, Num)] if isinstance(type_, AnyOf) else []
         report_name(ctx, expr, scope, words, kinds, quoted, numbers[0] if numbers else None)
     raise NoValue
@@ -437,18 +452,23 @@ def list_words(type_: Type | None) -> tuple[str, ...]:
     return ()
 
 
+def _takes_moving(type_: Type | None) -> bool:
+    """Return whether a setting of this type may be a track or metric of the stage's reward, `reward.NAME`."""
+    return isinstance(type_, AnyOf) and OfReward() in type_.options
+
+
 def evaluate_attribute(ctx: Context, expr: tree.Attribute, scope: Scope, type_: Type | None) -> Value:
     """Return the value of `X.NAME`.
 
     The value is a setting of a record, the stages of an experiment, a declaration of the standard library
-    (`std.MODULE.NAME`), or a metric of training (`train.NAME`).
+    (`std.MODULE.NAME`), a metric of training (`train.NAME`), or a track or metric of the stage's reward (`reward.NAME`).
 
     Args:
         ctx: The state of the evaluation, to which errors are reported.
         expr: The attribute in the syntax tree.
         scope: The names that the expression may use.
-        type_: The expected type, or None. It only matters if it is the type of metrics: then X must be the
-            word `train`.
+        type_: The expected type, or None. It only matters if it is the type of metrics, where X must be the word
+            `train`, or takes tracks, where X may be the word `reward`.
 
     Raises:
         NoValue: X is wrong, or has no setting NAME; the error was reported.
@@ -457,6 +477,9 @@ def evaluate_attribute(ctx: Context, expr: tree.Attribute, scope: Scope, type_: 
         return evaluate_metric(ctx, expr)
     if (parts := split_library_name(expr, scope)) is not None:
         return _evaluate_library(ctx, expr, parts)
+    if _takes_moving(type_) and isinstance(expr.value, tree.Name) and expr.value.name == "reward":
+        ctx.stage_numbers.add(expr.name.name)
+        return Value(Symbol(f"reward.{expr.name.name}"), expr.span)
     value = evaluate(ctx, expr.value, scope)
     if not isinstance(value.data, Record):
         ctx.fail(

@@ -16,6 +16,7 @@ from reodsl.ir.setting import (
     ListOf,
     Num,
     OfKind,
+    OfReward,
     OneOf,
     Range,
     Text,
@@ -76,6 +77,8 @@ def describe_type(type_: Type) -> str:
             return type_.of or " or ".join(f"{article(kind)} {kind}" for kind in type_.kinds)
         case Block():
             return "a block { … }"
+        case OfReward():
+            return "a track or metric of the reward"
         case Condition():
             return "a condition on a question"
         case AnyOf():
@@ -145,10 +148,10 @@ def coerce(value: Value, type_: Type) -> Value | TypeMismatch:
             )
         case Flag():
             return value if isinstance(value.data, bool) else _refuse_kind(value, type_)
-        case OneOf():
-            if isinstance(value.data, Symbol) and value.data.name in type_.words:
-                return value
-            return _refuse_kind(value, type_)
+        case OneOf() | OfReward():
+            name = value.data.name if isinstance(value.data, Symbol) else ""
+            fits = name in type_.words if isinstance(type_, OneOf) else name.startswith("reward.")
+            return value if fits else _refuse_kind(value, type_)
         case ListOf():
             return _coerce_list(value, type_)
         case Range():

@@ -18,7 +18,7 @@ from reodsl.language.modules import LIBRARY, STD, Modules, list_library
 from reodsl.language.reference import MEASURE_WORDS, REWARD_WORDS
 from reodsl.language.reward.names import FUNCTIONS, MEASURES
 from reodsl.language.reward.selection import CHOICES, PICK_SETTINGS
-from reodsl.language.values import DeclaredExperiment, Record, Value, write_value
+from reodsl.language.values import DeclaredExperiment, Definition, Record, Value, write_value
 from reodsl.lsp.analysis import Analysis, lines_of
 from reodsl.lsp.fixes import add_import
 from reodsl.lsp.meaning import ARGUMENTS, WORDS, describe_field, words_of
@@ -174,7 +174,7 @@ def write_snippet(kind: str) -> str:
 
 
 def _complete_member(analysis: Analysis, site: CursorSite, span: Span) -> Iterator[Completion]:
-    """Yield what may follow a point: a module or name of the library, a setting of a declaration, or `stages`.
+    """Yield what may follow a point: a name of the library, a setting, `stages`, or after `reward.` its tracks and metrics.
 
     Args:
         analysis: The evaluated spec.
@@ -196,6 +196,13 @@ def _complete_member(analysis: Analysis, site: CursorSite, span: Span) -> Iterat
         return
     main = analysis.program.main
     if main is None or not parts:
+        return
+    if parts == ["reward"]:
+        value = analysis.program.values.get(site.frame.owner)
+        reward = value.data.sub("reward") if value is not None and isinstance(value.data, Record) else None
+        for item in reward.body.items if isinstance(reward, Definition) else ():
+            if isinstance(item, tree.Decl):
+                yield Completion(item.name.name, "name", span, item.kind.name, best=True)
         return
     imported = main.imports.get(parts[0])
     owner = (main.key, parts[0]) if imported is None else (imported.module or "", imported.name)

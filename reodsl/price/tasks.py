@@ -196,7 +196,7 @@ def count_scorings(stage: Stage, method: Ppo, engine: str, width: int, rounded: 
     """
     rollout = method.rollout
     cropped = _crops(rollout)
-    plain = rollout.temperature == 1.0 and not cropped and not method.trains_given
+    plain = rollout.temperature == 1.0 and not (method.temperature or cropped or method.trains_given)
     same = (
         engine == "embedded"
         and not rounded
@@ -209,7 +209,7 @@ def count_scorings(stage: Stage, method: Ppo, engine: str, width: int, rounded: 
     if plain and reuses_engine:
         return 0
     # The engine's log-probabilities are at temperature 1, so a second pass at temperature 1 is compared with them.
-    return 2 if cropped and rollout.temperature not in (0.0, 1.0) else 1
+    return 2 if cropped and (method.temperature or rollout.temperature not in (0.0, 1.0)) else 1
 
 
 def _price_ppo(
@@ -268,7 +268,7 @@ def _price_ppo(
     answered = run * trained_length
     tokens = answered + run * prompt
     # Entropies and whole distributions need further logits: computed, recomputed, and a backward pass of two products.
-    remade = 4 * (method.entropy > 0) + 4 * (method.kl > 0 and method.loss.compares_all)
+    remade = 4 * bool(method.entropy) + 4 * bool(method.kl and method.loss.compares_all)
     logits = method.epochs * remade * sizes.logits_flops(answered)
     # Attention is causal: a token attends to half of its sequence on average.
     context = run * (prompt**2 + 2 * prompt * trained_length + lengths.square * kept_square_share) / 2

@@ -57,14 +57,12 @@ def track_values(
         numbers[STEP] = float(step)
         if track.start is not None:
             start = measure(reader, track.start, ResponseGroup("", ()), {}, numbers)
-            if step == 0:
-                values[track.name] = start
-                continue
+            before = previous.get(track.name, start) if step else start
             numbers |= {name: value for name, value in previous.items() if name.startswith(METRIC)}
-            numbers[f"{TRACK}{track.name}"] = previous.get(track.name, start)
+            numbers[f"{TRACK}{track.name}"] = before
             names = {variable.name for variable in values_of(track.value, Variable)}
-            if any(name.startswith(METRIC) for name in names - numbers.keys()):
-                values[track.name] = previous.get(track.name, start)
+            if not step or any(name.startswith(METRIC) for name in names - numbers.keys()):
+                values[track.name] = before
                 continue
 
         def replace_statistic(node: Node, numbers: Mapping[str, float] = numbers) -> Constant | None:

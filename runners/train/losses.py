@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -10,7 +11,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from reodsl.ir.training import UNBOUNDED, Loss
+from reodsl.diagnostics import problem
+from reodsl.ir.training import MOVING, UNBOUNDED, Loss, Ppo
 
 MAX_LOG_RATIO = 60.0
 """The largest log-ratio in nats that is exponentiated: the ratio of a larger log-ratio would overflow in a product."""
@@ -30,6 +32,38 @@ class PolicyLoss:
 
 PLAIN = Loss()
 """The default loss: ratios of tokens, clipped on both sides, and k3."""
+
+
+def step_numbers(
+    method: Ppo, metrics: Mapping[str, float] | None = None, fields: Sequence[str] = tuple(MOVING)
+) -> dict[str, float]:
+    """Return the numbers of a step that may move, by field: constants, or the step's tracks and metrics of the reward.
+
+    Args:
+        method: The settings.
+        metrics: The step's metrics by column name. None takes 1 for each number that is not constant, for a trial.
+        fields: The numbers.
+
+    Raises:
+        Problem: E0920, if a number is missing, is no finite number, or is outside its range.
+    """
+    numbers: dict[str, float] = {}
+    for field in fields:
+        value, range_ = getattr(method, field), MOVING[field]
+        if isinstance(value, str):
+            name = value.removeprefix("reward.")
+            columns = {f"track_{name}": 1.0} if metrics is None else metrics
+            value = columns.get(f"track_{name}", columns.get(f"metric_{name}", math.nan))
+            if not (math.isfinite(value) and range_.holds(value)):
+                words = f"`{field.replace('_', '.')}` must be {range_.range_words()}"
+                raise problem(
+                    "E0920",
+                    f"{words}, and `{name}` of the reward is {value:g} at this step",
+                    where="metrics.parquet",
+                    help=f"bound `{name}` by `clip(…, LOW, HIGH)`, and let nothing in it divide by 0",
+                )
+        numbers[field] = method.rollout.temperature if value is None else value
+    return numbers
 
 
 def policy_loss(

@@ -6,7 +6,7 @@ scores is computed at once. Errors in its backward pass are therefore reported a
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -23,6 +23,7 @@ from reodsl.store.consent import FunctionCode
 from runners.own.function import opened, problem_at
 from runners.own.worker import UserCodeError, error_of, load_function
 from runners.train.batch import TrainBatch
+from runners.train.losses import step_numbers
 
 _TRIAL_LENGTHS = (3, 1, 4)
 """The numbers of tokens of the three responses that a loss is tried on."""
@@ -57,7 +58,9 @@ class UserLoss:
         with self._explain():
             self._function: Any = load_function(self._request)
 
-    def __call__(self, batch: TrainBatch, scores: Tensor) -> Tensor:
+    def __call__(
+        self, batch: TrainBatch, scores: Tensor, numbers: Mapping[str, float] | None = None
+    ) -> Tensor:
         """Return the weighted sum of a micro-batch's losses; a micro-batch without tokens gives 0, with a zero gradient.
 
         The gradient with respect to the scores is computed here and attached to the result, for a later backward pass.
@@ -66,13 +69,14 @@ class UserLoss:
             batch: The micro-batch.
             scores: What `Learner.logprobs` returns: log-probabilities, [trained tokens], or with further rows for
                 entropies and divergences, [rows, trained tokens].
+            numbers: The numbers of the loss at the step (`step_numbers`); None if all are constants.
 
         Returns:
             The loss, [].
         """
         if not len(batch.advantages):
             return scores.sum()
-        losses, gradients = self._differentiate(batch, scores)
+        losses, gradients = self._differentiate(batch, scores, numbers)
         # The second term is 0, and its gradient is the gradient that was computed already.
         return (batch.weights * losses).sum() + (gradients * (scores - scores.detach())).sum()
 
@@ -110,12 +114,15 @@ class UserLoss:
         self.require_finite()
         return losses, gradients[0] if gradients.ndim > 1 else gradients
 
-    def _differentiate(self, batch: TrainBatch, scores: Tensor) -> tuple[Tensor, Tensor]:
+    def _differentiate(
+        self, batch: TrainBatch, scores: Tensor, numbers: Mapping[str, float] | None = None
+    ) -> tuple[Tensor, Tensor]:
         """Call the user's function; return the tokens' losses, and the gradient of their weighted sum by the scores.
 
         Args:
             batch: The micro-batch.
             scores: As for `__call__`.
+            numbers: As for `__call__`; for a trial of the loss 1 takes the place of one that is no constant.
 
         Returns:
             Losses in float32, [trained tokens], and gradients of the shape of `scores`.
@@ -124,7 +131,7 @@ class UserLoss:
             Problem: E0744, if the user's code fails or returns unusable losses.
         """
         leaf = scores.detach().requires_grad_()
-        tokens = _tokens(self.method, batch, leaf)
+        tokens = _tokens(self.method, batch, leaf, numbers or step_numbers(self.method))
         with self._explain(), torch.enable_grad():
             losses, shape = self._function(tokens), ""
             if isinstance(losses, Tensor):
@@ -224,7 +231,7 @@ def open_loss(method: Ppo, folder: Path, resources: Resources) -> UserLoss | Non
     return loss
 
 
-def _tokens(method: Ppo, batch: TrainBatch, scores: Tensor) -> Tokens:
+def _tokens(method: Ppo, batch: TrainBatch, scores: Tensor, numbers: Mapping[str, float]) -> Tokens:
     """Return the values of a micro-batch's tokens that the user's function gets.
 
     The values of `batch` are copies, which the function may change in place. Those of `scores` are views of it, so that
@@ -235,6 +242,7 @@ def _tokens(method: Ppo, batch: TrainBatch, scores: Tensor) -> Tokens:
         batch: The micro-batch.
         scores: Log-probabilities [tokens], or log-probabilities, entropies and divergences as far as the method has
             them, [kinds of score, tokens].
+        numbers: The numbers of the loss at the step, by field.
     """
     kinds = list(scores) if scores.ndim > 1 else [scores]
     lengths = batch.num_trained.clone()
@@ -248,10 +256,10 @@ def _tokens(method: Ppo, batch: TrainBatch, scores: Tensor) -> Tokens:
         responses=torch.repeat_interleave(
             torch.arange(len(lengths), device=lengths.device), lengths, output_size=len(batch.advantages)
         ),
-        low=method.clip_low,
-        high=method.clip_high,
-        kl=method.kl,
-        entropy=method.entropy,
+        low=numbers["clip_low"],
+        high=numbers["clip_high"],
+        kl=numbers["kl"],
+        entropy=numbers["entropy"],
         reference=batch.reference_logprobs.clone() if len(batch.reference_logprobs) else None,
         entropies=kinds[1] if method.entropy else None,
         divergences=kinds[-1] if method.uses_reference and method.loss.compares_all else None,

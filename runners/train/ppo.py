@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -14,7 +14,7 @@ from reodsl.ir.training import Ppo
 from runners.data.draws import derive_seed, permutation
 from runners.train.agreement import Gaps, old_logprobs, require_agreement
 from runners.train.batch import TrainBatch
-from runners.train.losses import divergence, policy_loss, token_weights
+from runners.train.losses import divergence, policy_loss, step_numbers, token_weights
 from runners.train.own_loss import UserLoss
 from runners.train.update import Learner, Teacher, optimizer_step
 
@@ -28,6 +28,7 @@ def update(
     engine_is_exact: bool = True,
     reference: Learner | None = None,
     user_loss: UserLoss | None = None,
+    numbers: Mapping[str, float] | None = None,
 ) -> dict[str, float]:
     """Run all epochs and minibatches of a step, and return its metrics.
 
@@ -43,6 +44,7 @@ def update(
         engine_is_exact: Whether engine and trainer compute equal log-probabilities, up to float32 rounding.
         reference: The reference model or teacher of `method.kl`; None if the method has none.
         user_loss: The user's loss, which replaces the terms of `PpoObjective`; None for PPO's loss.
+        numbers: The numbers of the loss at the step (`step_numbers`); None if all are constants.
 
     Returns:
         Metrics by the column names of `metrics.parquet`.
@@ -50,7 +52,7 @@ def update(
     Raises:
         Disagreement: Engine and trainer differ too much; the step has changed no weights.
     """
-    temperature = method.rollout.temperature or 1.0
+    temperature, numbers = method.rollout.temperature or 1.0, numbers or step_numbers(method)
     permutations = [
         permutation(derive_seed(seed, "minibatches", step, epoch), len(batch))
         for epoch in range(method.epochs)
@@ -69,8 +71,8 @@ def update(
         first_minibatch_trains=trains,
     )
     measured = require_agreement(gap, method.mismatch_limit, step)
-    batch, teacher = compare_with(reference, learner, batch, method, temperature)
-    objective = PpoObjective(learner, method, user_loss)
+    batch, teacher = compare_with(reference, learner, batch, method, temperature, numbers["kl"])
+    objective = PpoObjective(learner, method, numbers, user_loss)
 
     def check() -> None:
         """Before the step's first optimizer step, collect log-ratios, and require that trainer and engine agree.
@@ -91,7 +93,7 @@ def update(
         weighted = weigh_tokens(batch, minibatches, lengths, method)
         for index, rows in enumerate(minibatches, 1):
             where = f"step {step + 1}, epoch {epoch + 1}, minibatch {index}"
-            entropies = method.entropy > 0
+            entropies = bool(method.entropy)
             try:
                 result = optimizer_step(
                     learner, weighted, objective, temperature, where, check, entropies, rows, teacher
@@ -113,7 +115,12 @@ def update(
 
 
 def compare_with(
-    reference: Learner | None, learner: Learner, batch: TrainBatch, method: Ppo, temperature: float
+    reference: Learner | None,
+    learner: Learner,
+    batch: TrainBatch,
+    method: Ppo,
+    temperature: float,
+    weight: float,
 ) -> tuple[TrainBatch, Teacher | None]:
     """Prepare the divergence from the reference model or teacher, as columns of the batch or as a teacher.
 
@@ -128,6 +135,7 @@ def compare_with(
         batch: The step's batch.
         method: The settings.
         temperature: The temperature of the policy's and the reference model's distributions.
+        weight: The weight of the divergence at the step.
 
     Returns:
         The batch; and the teacher, or None if there is no divergence or it is estimated from sampled tokens.
@@ -145,7 +153,7 @@ def compare_with(
         batch = replace(batch, reference_logprobs=reference.score(batch.teacher_rows(), temperature))
     if form.estimator == "advantage":
         kl = batch.old_logprobs - batch.reference_logprobs
-        batch = replace(batch, advantages=batch.advantages - method.kl * kl)
+        batch = replace(batch, advantages=batch.advantages - weight * kl)
     return batch, None
 
 
@@ -174,15 +182,18 @@ class PpoObjective:
     entropy. Sums stay on the device until `metrics` reads them.
     """
 
-    def __init__(self, learner: Learner, method: Ppo, user_loss: UserLoss | None = None) -> None:
+    def __init__(
+        self, learner: Learner, method: Ppo, numbers: Mapping[str, float], user_loss: UserLoss | None = None
+    ) -> None:
         """Start without sums.
 
         Args:
             learner: The policy.
             method: The settings.
+            numbers: The numbers of the loss at the step, by field.
             user_loss: The user's loss, if the method names a loss.
         """
-        self.learner, self.method, self.user_loss = learner, method, user_loss
+        self.learner, self.method, self.numbers, self.user_loss = learner, method, numbers, user_loss
         self.log_ratios: Gaps | None = None
         self.trained_tokens = 0.0
         self._first_log_ratios: list[Tensor] = []
@@ -257,26 +268,26 @@ class PpoObjective:
             logprobs: Log-probabilities of the policy, [trained tokens].
             kl: The divergence at each token, [trained tokens].
         """
-        method = self.method
+        method, numbers = self.method, self.numbers
         weights = batch.weights * batch.importance if len(batch.importance) else batch.weights
         if self.user_loss:
-            return self.user_loss(replace(batch, weights=weights), scores), logprobs.new_zeros(())
+            return self.user_loss(replace(batch, weights=weights), scores, numbers), logprobs.new_zeros(())
         policy = policy_loss(
             logprobs,
             batch.old_logprobs,
             batch.advantages,
             weights,
-            method.clip_low,
-            method.clip_high,
+            numbers["clip_low"],
+            numbers["clip_high"],
             batch.num_trained,
             method.loss,
         )
         loss = policy.loss
         # With `advantage` the divergence was already subtracted from the advantages.
         if method.kl and method.loss.estimator != "advantage":
-            loss = loss + method.kl * (batch.weights * kl).sum()
+            loss = loss + numbers["kl"] * (batch.weights * kl).sum()
         if method.entropy:
-            loss = loss - method.entropy * (batch.weights * scores[1]).sum()
+            loss = loss - numbers["entropy"] * (batch.weights * scores[1]).sum()
         return loss, policy.num_clipped
 
     def _token_divergence(self, batch: TrainBatch, scores: Tensor, logprobs: Tensor) -> Tensor:

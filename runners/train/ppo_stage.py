@@ -53,6 +53,7 @@ from runners.train.batch import TrainBatch, broadcast_batch
 from runners.train.crew import Crew
 from runners.train.gather import StepData, make_step, rollouts_schema
 from runners.train.likelihood import require_truths
+from runners.train.losses import step_numbers
 from runners.train.metrics import join_parquet, write_parquet
 from runners.train.ppo import update
 from runners.train.rollouts import GradedStep, RolloutSampler
@@ -261,7 +262,7 @@ class PpoStage(StageRunner):
         self.crew.release()
         batch = broadcast_batch(self.learner.ranks, data.batch)
         row = {**data.metrics, **(_ages(data.table, step) if self.method.lag else {})}
-        row |= _update(self.context, batch, self.method, step)
+        row |= _update(self.context, batch, self.method, step, data.metrics)
         write_parquet(data.table, self._file(step))
         # The file must be on the disk before a saved state counts this step as finished.
         sync(self._file(step))
@@ -474,7 +475,13 @@ class PpoFollower(StageRunner):
         return _update(self.context, broadcast_batch(self.crew.ranks, None), self.method, step), {}
 
 
-def _update(context: StageContext, batch: TrainBatch, method: Ppo, step: int) -> dict[str, float]:
+def _update(
+    context: StageContext,
+    batch: TrainBatch,
+    method: Ppo,
+    step: int,
+    metrics: Mapping[str, float] | None = None,
+) -> dict[str, float]:
     """Run this process's part of a step's update, and let a teacher follow the policy every `ema.every` steps.
 
     `context.reference` is the teacher if the method has a teacher, else the reference model, or None.
@@ -484,6 +491,7 @@ def _update(context: StageContext, batch: TrainBatch, method: Ppo, step: int) ->
         batch: The step's batch, the same on all ranks.
         method: The settings of PPO.
         step: The step, counted from 0.
+        metrics: The step's metrics before the update, on rank 0, for the numbers of the loss that follow them.
 
     Returns:
         The metrics of the update.
@@ -492,7 +500,12 @@ def _update(context: StageContext, batch: TrainBatch, method: Ppo, step: int) ->
     # In bfloat16, engine and trainer round intermediate results differently.
     engine_is_exact = learner.scorer.precision == torch.float32 and context.model.precision != "bfloat16"
     engine_is_exact &= context.job.resources.engine == "embedded"
-    row = update(learner, batch, method, context.seed, step, engine_is_exact, reference, context.loss)
+    numbers = learner.ranks.broadcast(None if metrics is None else step_numbers(method, metrics))
+    rollout = method.rollout.model_copy(update={"temperature": numbers["temperature"]})
+    method = method.model_copy(update={"rollout": rollout})
+    row = update(
+        learner, batch, method, context.seed, step, engine_is_exact, reference, context.loss, numbers
+    )
     ema = method.teacher_follows
     if reference is not None and ema is not None and (step + 1) % ema.every == 0:
         reference.update_ema(learner, ema.decay)

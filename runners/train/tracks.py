@@ -24,6 +24,7 @@ from runners.rewards.tracks import COLUMNS, track_values
 from runners.rollout.questions import PromptedQuestion
 from runners.train.gather import METRIC_COLUMN_PREFIX as COLUMN
 from runners.train.gather import StepData, rollout_columns, rollouts_schema, score
+from runners.train.losses import step_numbers
 from runners.train.metrics import join_parquet, write_parquet
 from runners.train.rollouts import ANSWERS, RolloutSampler
 
@@ -58,7 +59,9 @@ class Tracks:
     """Tokens and verdict of the last `MEMORY` responses to each question, if the reward reads them."""
 
     def prepare(self, step: int) -> tuple[RolloutSampler, dict[str, float], dict[str, float]]:
-        """Compute the tracks' values for a step, and return a sampler that has them; call it for each step in order.
+        """Compute the tracks' values for a step, and return a sampler with them; call it for each step in order.
+
+        A temperature that is a track is the sampler's.
 
         Every `monitor.every` steps, responses to the monitor set are sampled first, with the engine's current weights.
         This happens only if the reward reads them.
@@ -80,7 +83,12 @@ class Tracks:
         values = self.last = track_values(reward, step, recent, monitor_table, previous=self.last)
         seconds = time_spans("monitor", (start, now())) if monitor_table is not None else {}
         row = {f"{TRACK_PREFIX}{name}": value for name, value in values.items()}
-        return replace(sampler, tracks=values), row, seconds
+        sampler = replace(sampler, tracks=values)
+        if self.method.temperature is not None:
+            numbers = step_numbers(self.method, row, ("temperature",))
+            heat = replace(sampler.generator.sampling, temperature=numbers["temperature"])
+            sampler = replace(sampler, generator=replace(sampler.generator, sampling=heat))
+        return sampler, row, seconds
 
     def resume(self, rows: Sequence[Mapping[str, float]], waiting: Mapping[int, StepData]) -> None:
         """Restore the state after the finished steps and after the steps that were sampled but not yet trained on.

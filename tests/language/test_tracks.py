@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -12,6 +13,7 @@ from reodsl.language import check_file
 from reodsl.language.chosen_reward import choose_reward
 from reodsl.syntax.formatter import format_source
 from reodsl.syntax.source import Source
+from tests.language.conftest import HEAD, MINE
 
 TEXT = """reward laser(low: tokens = 16 tokens) {
   let solved(z) = mean(correct(w) for w in group)
@@ -159,10 +161,13 @@ def test_a_metric_leaves_other_meanings_of_its_name_to_a_track(tmp_path: Path, n
 
 
 @pytest.mark.parametrize("value", ["step / 1 step", "min(warm + 0.1, 1, start: 0)"])
-def test_a_track_that_nothing_else_reads_is_told_of(tmp_path: Path, value: str) -> None:
-    path = tmp_path / "own.reo"
-    path.write_text(f"reward r {{\n  track warm = {value}\n  correct(y)\n}}\n")
-    assert [each.code for each in check_file(path).diagnostics] == ["W0201"]
+def test_a_track_that_nothing_else_reads_is_told_of(compiled: Any, tmp_path: Path, value: str) -> None:
+    """In a file that trains: the stages of others may read it."""
+    reward, path = f"reward r {{\n  track warm = {value}\n  correct(y)\n}}\n", tmp_path / "own.reo"
+    path.write_text(reward)
+    assert not check_file(path).diagnostics
+    found = compiled(HEAD + reward + MINE.replace("= outcome", "= r")).diagnostics
+    assert [each.labels[0].span.line for each in found if each.code == "W0201"] == [5, 5, 8]
 
 
 @pytest.mark.parametrize(
@@ -179,3 +184,50 @@ def test_what_a_track_can_become_is_known_by_its_bounds_and_its_start(
     path = tmp_path / "own.reo"
     path.write_text(f"reward r {{\n  track a = {track}\n  correct(y) / a\n}}\n")
     assert [each.code for each in check_file(path).diagnostics] == ([] if sound else ["E0307"])
+
+
+NUMBERS = """
+reward r {
+  metric longer = len(y)
+  track warm    = min(1, step / 100 steps)
+  track below   = clip(below - 1, -1, 1, start: 0)
+  track usual   = mean(len(z) for z in steps(1 step), empty: 9 tokens)
+  track cooler  = 1 - 0.5 * warm
+  correct(y)
+}
+"""
+
+
+@pytest.mark.parametrize(
+    ("setting", "told"),
+    [
+        ("kl = reward.warm", []),
+        ("entropy = reward.warm", []),
+        ("clip { high = 0.1 + 0.1, low = 0.2 }", []),
+        # Its warm-up begins at 0, which is no bound.
+        ("clip { low = reward.warm }", ["E0303"]),
+        ("kl = reward.below", ["E0303"]),
+        ("entropy = reward.usual", ["E0302"]),
+        ("kl = reward.longer", ["E0302"]),
+        ("kl = reward.wram", ["E0203"]),
+        ("kl = warm", ["E0201"]),
+        ("kl = 2 * reward.warm", ["E0301"]),
+        ("optim { lr = reward.warm }", ["E0201"]),
+        ("rollout { temperature = reward.cooler }", []),
+        ("rollout { temperature = reward.warm }", ["E0303"]),
+        ("rollout { temperature = reward.longer }", ["E0203"]),
+    ],
+)
+def test_a_number_of_the_loss_is_a_track_of_the_reward(codes: Any, setting: str, told: list[str]) -> None:
+    assert codes(HEAD + NUMBERS + MINE.replace("reward = outcome", f"reward = r\n  {setting}")) == told
+
+
+def test_a_track_that_a_stage_reads_is_read(compiled: Any) -> None:
+    text = MINE.replace("reward = outcome", "reward = r\n  stage one { kl = reward.warm }")
+    found = compiled(HEAD + NUMBERS + text)
+    assert [each.labels[0].span.line for each in found.diagnostics if "the track" in each.message] == [
+        11,
+        12,
+        13,
+    ]
+    assert found.spec.study.arm("mine").checkpoint.experiment.stages[0].method.kl == "reward.warm"

@@ -274,3 +274,9 @@ def test_snippets_of_declarations_compile_into_what_they_need(tmp_path: Path) ->
         assert text.startswith(f"{kind} name {{\n")
         found = {each.code for each in list_findings(analyse(tmp_path / "s.reo", {tmp_path / "s.reo": text}))}
         assert not found & {"E0101", "E0203", "E0304"}, (kind, text, found)
+
+
+def test_tracks_and_metrics_of_the_reward_follow_its_name() -> None:
+    lines = "track warm = min(1, step / 100 steps)\n  metric far = len(y)\n  let a = 1\n  correct(y) * a"
+    text = f"{TEXT}\nreward r {{\n  {lines}\n}}\nexperiment mine = vanilla {{\n  reward = r\n  kl = reward.|\n}}\n"
+    assert labels(offered(text)) == {"warm", "far"}

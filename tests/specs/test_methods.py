@@ -15,12 +15,13 @@ import polars as pl
 import pytest
 import torch
 
+from reodsl.ir.expression import TokenRun
 from reodsl.ir.reward import ResponseGroup, Reward, RewardedResponse
 from reodsl.ir.reward_text import expression_text
 from reodsl.ir.training import Advantage, FromTraining, Ppo
 from reodsl.language import compile_file
 from reodsl.language.chosen_reward import choose_reward
-from runners.rewards.interpret import interpret
+from runners.rewards.interpret import interpret, measure
 from runners.rewards.tracks import track_values
 from runners.rewards.vectorise import vectorise
 from runners.train.advantages import advantages_of
@@ -432,6 +433,72 @@ def test_a_reward_is_a_slow_loop_of_its_paper_s_equations(call: str, slow: Any, 
         for index in range(len(group.rollouts)):
             expected = slow(index, group.rollouts, [each.rollouts for each in step])
             assert interpret(rule, whole, index, (1, 128)) == pytest.approx(np.atleast_1d(expected))
+
+
+def test_skywork_or1_weighs_entropy_where_it_is_low(tmp_path: Path) -> None:
+    """He et al. 2025: c_(k+1) = c_k + or - delta, a_k = c_k 1[e_k <= target], e_k the mean over a step's tokens."""
+    rule = library("skywork_or1(target: 0.64, delta: 0.2, most: 0.5)", tmp_path)
+
+    def told(one: RewardedResponse) -> dict[TokenRun, dict[int, float]]:
+        return {node: {one.length: sum(entropies(one))} for node in rule.tokens}
+
+    values, c, weights = dict[str, float](), 0.0, []
+    for step in range(12):
+        values = track_values(rule, step, [], None, previous=values)
+        assert values == {"weight": pytest.approx(c)}
+        step_groups = [
+            replace(each, rollouts=tuple(replace(one, tokens=told(one)) for one in each.rollouts))
+            for each in groups_of(random.Random(step))[:2]
+        ]
+        e = mean([each for group in step_groups for one in group.rollouts for each in entropies(one)])
+        whole, numbers = replace(step_groups[0], batch=tuple(step_groups)), {"track.weight": c}
+        for line in (*rule.lets, *rule.metrics):
+            numbers[line.name] = measure("", line.value, whole, {"y": whole.rollouts[0]}, numbers)
+        weights.append(c if e <= 0.64 else 0.0)
+        assert (numbers["nats"], numbers["bonus"]) == pytest.approx((e, weights[-1]))
+        c = min(max(c + (0.2 if e < 0.64 else -0.2), 0), 0.5)
+        values["metric.nats"] = numbers["nats"]
+    assert len(set(weights)) > 2
+
+
+def test_adaptive_kl_moves_its_weight_towards_the_target(tmp_path: Path) -> None:
+    """Ziegler et al. 2019: beta (1 + K clip((d - target) / target, -0.2, 0.2))."""
+    rule = library("adaptive_kl()", tmp_path)
+    (far,) = rule.tokens
+    assert expression_text(far) == "sum(logprob(t) - logprob(t, under: teacher) for t in y)"
+    values, beta = dict[str, float](), 0.2
+    for step, found in enumerate((0, 5.5, 6, 7, 60, 60)):
+        values = track_values(rule, step, [], None, previous=values)
+        assert values == {"beta": pytest.approx(beta)}
+        beta *= 1 + 0.1 * min(max(found / 6 - 1, -0.2), 0.2)
+        values["metric.far"] = found
+
+
+DIET = """reward diet {
+  track pressure = 0.25 * (1 + cos(pi * step / 100 steps))
+  let least = min(len(z) for z in group if correct(z), empty: 0 tokens)
+  let most  = max(len(z) for z in group if correct(z), empty: 0 tokens)
+  let brief = 0.5 - (len(y) - least) / (most - least) if correct(y) and most > least else 0
+  z(correct(y)) + pressure * mean(correct(z) for z in group) * z(brief)
+}
+"""
+
+
+def test_diet_lowers_the_weight_of_length_along_a_cosine(tmp_path: Path) -> None:
+    """Chen et al. 2025, as their code: w p (cos(pi k / 100) + 1) / 2 times the length's part, 0.5 - its rank by length."""
+    (tmp_path / "own.reo").write_text(DIET)
+    rule = choose_reward(str(tmp_path / "own.reo"), None).reward
+    assert rule is not None
+    for step, asked in enumerate(groups_of(random.Random(1))):
+        values = track_values(rule, 25 * step, [], None)
+        lengths = [one.length for one in asked.rollouts if one.correct]
+        for index, one in enumerate(asked.rollouts):
+            brief = 0.0
+            if one.correct and max(lengths) > min(lengths):
+                brief = 0.5 - (one.length - min(lengths)) / (max(lengths) - min(lengths))
+            weight = 0.5 * share_of(asked.rollouts) * (math.cos(math.pi * step / 4) + 1) / 2
+            found = interpret(rule, replace(asked, tracks=values), index)
+            assert found == pytest.approx([float(one.correct), brief, weight])
 
 
 def test_hapo_rewards_what_is_shorter_than_before(tmp_path: Path) -> None:

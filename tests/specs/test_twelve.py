@@ -50,6 +50,8 @@ METHODS: dict[str, tuple[str, tuple[str, ...], tuple[str, ...]]] = {
         name: (name, (name,), (f"methods.{name}",))
         for name in ("pear", "smart_thinker", "deep_compress", "max_rl", "dgpo", "real")
     },
+    "Skywork-OR1": ("skywork_or1", ("skywork_or1",), ("methods.skywork_or1",)),
+    "PPO's adaptive KL": ("adaptive_kl", ("adaptive_kl",), ("methods.adaptive_kl",)),
 }
 """Of each method its spec in miniature, the arms that are trained by it, and what it has in the library."""
 

@@ -47,7 +47,7 @@ OF_SETTINGS = {"gspo", "luspo", "cispo", "dr_grpo", "dler", "elastic"}
 ALONE = {
     "grpo_lead", "laser", "laser_d", "adapt_think", "gfpo", "s_grpo", "leash", "laconic", "a_dlp", "hapo", "pass_at_k",
     "rlpr", "rent", "grpo_care", "saber", "jet", "opd", "gkd", "opsdc", "opsd", "drpo",
-    "max_rl", "dgpo", "real", "pear", "cpas", "smart_thinker", "deep_compress", *OF_SETTINGS
+    "max_rl", "dgpo", "real", "pear", "cpas", "smart_thinker", "deep_compress", "skywork_or1", "adaptive_kl", *OF_SETTINGS
 }  # fmt: skip
 """Methods that the table lacks: each has a spec of its own."""
 LEFT_OPEN = {"name", "doc", "start", "expected_length", "importance_cap"}

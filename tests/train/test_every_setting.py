@@ -122,7 +122,9 @@ UNSEEN = {
     "tests/train/test_train.py, of data, plateaus and other methods": (
         "stage.data", "stage.selected", "stage.plateau", "stage.passes", "ppo.max_prompt", "ppo.reference_samples",
     ),
-    "tests/train/test_tracks.py": ("ppo.monitor", "monitor.questions", "monitor.samples", "monitor.every"),
+    "tests/train/test_tracks.py": (
+        "ppo.monitor", "monitor.questions", "monitor.samples", "monitor.every", "ppo.temperature",
+    ),
     "tests/train/test_distillation.py": ("ppo.teacher", "ppo.teacher_wording"),
     "tests/train/test_rollouts.py and test_gather.py, of wordings and splits": (
         "ppo.wordings", "ppo.wordings_per", "loss.mode_tokens", "advantage.absent",

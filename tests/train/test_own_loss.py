@@ -16,6 +16,7 @@ from reodsl.ir.data import Python
 from reodsl.ir.training import Loss, Optimizer, Ppo
 from reodsl.store.consent import read_code
 from runners.train.gather import batch_of, score
+from runners.train.losses import step_numbers
 from runners.train.optimizers import build_optimizers
 from runners.train.own_loss import UserLoss, _tokens
 from runners.train.ppo import update
@@ -285,7 +286,8 @@ def test_what_a_loss_changes_in_place_is_its_own(tmp_path):
 def test_the_tensors_are_those_of_whole_responses(tmp_path):
     _, ours = own_loss(tmp_path, CLIPPED)
     batch = batch_of(score(experience(small_model()), ours))
-    tokens = _tokens(ours, replace(batch, old_logprobs=batch.engine_logprobs), batch.engine_logprobs)
+    now = replace(batch, old_logprobs=batch.engine_logprobs)
+    tokens = _tokens(ours, now, batch.engine_logprobs, step_numbers(ours))
     assert tokens.responses.bincount().tolist() == tokens.lengths.tolist() == batch.num_trained.tolist()
     assert {len(each) for each in (tokens.old, tokens.rollout, tokens.advantages, tokens.drawn)} == {
         len(batch.engine_logprobs)

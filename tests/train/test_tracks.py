@@ -3,6 +3,7 @@
 import polars as pl
 import pytest
 
+from reodsl.diagnostics import Problem
 from reodsl.ir.expression import (
     METRIC,
     STEP,
@@ -20,6 +21,9 @@ from reodsl.ir.expression import (
 )
 from reodsl.ir.reward import Metric, Reward, Track
 from reodsl.ir.training import Batch, Monitor
+from runners.train import ppo_stage
+from runners.train.losses import step_numbers
+from runners.train.ppo import update
 from runners.train.run import count_unjudged
 from tests.train.conftest import Stopped
 from tests.train.test_train import ppo, same
@@ -90,7 +94,9 @@ STEPS, EVERY = 5, 2
 
 
 def stage(**changes):
-    plain = ppo(REWARD, steps=STEPS, forcing=None, save_every=changes.pop("save_every", 0))
+    plain = ppo(
+        changes.pop("reward", REWARD), steps=STEPS, forcing=None, save_every=changes.pop("save_every", 0)
+    )
     # Of 40 questions some come twice.
     more = {"monitor": Monitor(questions=3, samples=2, every=EVERY), "batch": Batch(prompts=12, rollouts=2)}
     return plain.model_copy(update={"method": plain.method.model_copy(update=more | changes)})
@@ -136,21 +142,72 @@ def test_every_step_reads_what_the_tables_say(bench, lag):
     assert versions["weight_versions"].to_list() == [[max(0, step - 1 - lag)] for step in (1, 3, 5)]
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("lag", [0, 1])
-def test_an_interrupted_stage_finds_the_same_values(bench, lag):
-    """Stopped after step 3: the monitor set was answered before it, and steps 2 and 3 are looked at."""
-    name, stop_at = f"stopped_tracks_{lag}", 3
-    whole = bench.train(stage(lag=lag), f"{name}_whole", start="base", data="questions")
-    saved = stage(lag=lag, save_every=1)
-    with pytest.raises(Stopped):
-        bench.train(saved, name, start="base", data="questions", stop_at=stop_at)
-    same(whole, bench.train(saved, name, start="base", data="questions"))
-
-
 def test_answers_that_were_never_judged_are_counted_over_all_steps() -> None:
     rows = [
         {"verifier_timeouts": 2.0, "verifier_failures": 0.0},
         {"verifier_timeouts": 1.0, "verifier_failures": 0.0, "reward_failures": 4.0},
     ]
     assert count_unjudged(rows) == {"verifier_timeouts": 3.0, "reward_failures": 4.0}
+
+
+LESS = Infix(fn="*", left=HALF, right=Variable(name=f"{TRACK}warm"))
+COOLER = Track(name="cooler", value=Infix(fn="-", left=Constant(value=1), right=LESS))
+BRIEF = Infix(fn="+", left=Correct(of="y"), right=Infix(fn="/", left=Constant(value=1), right=Length(of="y")))
+CONSTANTS = {"kl": 0.3, "entropy": 0.02, "clip_low": 0.01, "clip_high": 0.02, "temperature": 0.7}
+
+
+def test_tracks_and_metrics_of_one_value_train_as_constants_do(bench):
+    """The weight of the divergence and the lower bound are metrics, the others tracks."""
+    numbers, values = dict(CONSTANTS), {name: Constant(value=value) for name, value in CONSTANTS.items()}
+    names = {name: f"reward.{name}" for name in CONSTANTS}
+    follows = Reward(
+        name="",
+        outcome=BRIEF,
+        tracks=tuple(
+            Track(name=name, value=values[name]) for name in ("entropy", "clip_high", "temperature")
+        ),
+        metrics=tuple(Metric(name=name, value=values[name]) for name in ("kl", "clip_low")),
+    )
+    plain = stage(reward=Reward(name="", outcome=BRIEF))
+    heat = plain.method.rollout.model_copy(update={"temperature": numbers.pop("temperature")})
+    outs = [
+        bench.train(
+            plain.model_copy(update={"method": plain.method.model_copy(update=changes)}),
+            f"moving_{i}",
+            start="base",
+            data="questions",
+        )
+        for i, changes in enumerate(
+            ({"rollout": heat, **numbers}, {"reward": follows, **names}, {"rollout": heat})
+        )
+    ]
+    weights = [(out / "checkpoint" / "model.safetensors").read_bytes() for out in outs]
+    assert weights[0] == weights[1] != weights[2]
+
+
+@pytest.mark.parametrize("lag", [0, pytest.param(1, marks=pytest.mark.slow)])
+def test_a_step_is_trained_with_its_own_numbers(bench, monkeypatch, lag):
+    """The loss gets what the step's row has. Stopped after step 3, before which the monitor answered, no byte differs."""
+    told = []
+    monkeypatch.setattr(ppo_stage, "update", lambda *args: told.append((args[2], args[-1])) or update(*args))
+    cooling = REWARD.model_copy(update={"tracks": (*REWARD.tracks, COOLER)})
+    moving = {"kl": "reward.warm", "entropy": "reward.answered", "temperature": "reward.cooler", "lag": lag}
+    name, start = f"numbers_{lag}", {"start": "base", "data": "questions"}
+    whole = bench.train(stage(reward=cooling, **moving), f"{name}_whole", **start)
+    table = pl.read_parquet(whole / "metrics.parquet")
+    assert [numbers["kl"] for _, numbers in told] == table["track_warm"].to_list()
+    assert [numbers["entropy"] for _, numbers in told] == table["metric_answered"].to_list()
+    heats = [method.rollout.temperature for method, _ in told]
+    assert heats == table["track_cooler"].to_list() == [1, 0.875, 0.75, 0.625, 0.5]
+    saved = stage(reward=cooling, save_every=1, **moving)
+    with pytest.raises(Stopped):
+        bench.train(saved, name, **start, stop_at=3)
+    same(whole, bench.train(saved, name, **start))
+
+
+@pytest.mark.parametrize("metrics", [{}, {"metric_beta": float("nan")}, {"track_beta": -1, "metric_beta": 1}])
+def test_a_number_that_is_missing_or_out_of_its_range_ends_the_stage(metrics):
+    method = stage(kl="reward.beta").method
+    with pytest.raises(Problem) as found:
+        step_numbers(method, metrics)
+    assert found.value.diagnostics[0].code == "E0920"

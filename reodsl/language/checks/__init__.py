@@ -112,7 +112,7 @@ def _check_case(case: CheckedExperiment) -> Iterator[Diagnostic]:
 
 
 def check_unused(program: Program) -> Iterator[Diagnostic]:
-    """Report W0201 for each import, declaration and param of the main file that nothing uses.
+    """Report W0201 for each import, declaration and param of the main file, and each track, that nothing uses.
 
     The studies of a file count as used, since they are run. If there is no study, its experiments count as used. A
     file with neither is a library: only its imports are checked. Two kinds of import are never reported, since the
@@ -141,6 +141,7 @@ def check_unused(program: Program) -> Iterator[Diagnostic]:
     ]
     if not runnable or main.std:
         return
+    yield from (found for name, found in ctx.unread_tracks if name not in ctx.stage_numbers)
     for name, item in main.items.items():
         if name not in runnable and (main.key, name) not in ctx.used_items:
             yield warning(

@@ -6,9 +6,10 @@ import math
 from collections.abc import Iterator
 
 from reodsl.diagnostics.model import Diagnostic, Label, Span, error, warning
-from reodsl.ir.expression import Expression
+from reodsl.ir.expression import TRACK, Expression, Variable
 from reodsl.ir.reward_text import PRODUCT, as_written, expression_text, let_names
-from reodsl.ir.training import UNBOUNDED
+from reodsl.ir.setting import field_places
+from reodsl.ir.training import MOVING, UNBOUNDED, Ppo
 from reodsl.language.checks.cases import (
     CheckedExperiment,
     CheckedStage,
@@ -22,9 +23,43 @@ from reodsl.language.checks.cases import (
 )
 from reodsl.language.resolve import cap_importance
 from reodsl.language.reward.body import cancelled_factors, varies
+from reodsl.language.suggest import suggest
+from reodsl.language.units import PLAIN, describe_unit
+from reodsl.language.values import Symbol
 
 WIDE_BOUND = 0.1
 """Bounds of ratios from this number up suit tokens. GSPO's bounds for ratios of responses are 0.0003 and 0.0004."""
+
+
+@ppo_check
+def check_moving(case: CheckedExperiment, stage: CheckedStage) -> Iterator[Diagnostic]:
+    """Check numbers of the stage that are tracks or metrics of the reward, `reward.NAME`.
+
+    Report E0203 for a name that the reward lacks, E0302 for one with a unit, and E0303 for one that may leave the
+    setting's range, as far as its formula says.
+    """
+    paths = dict(field_places(Ppo))
+    for field, range_ in MOVING.items():
+        setting = stage[paths[field]]
+        if setting.slot is None or not isinstance(setting.slot.value.data, Symbol):
+            continue
+        name, numbers, noun = setting.text.removeprefix("reward."), stage.formula.numbers, "track or metric"
+        if field == "temperature":
+            # A metric is known only when the responses are.
+            tracks = {Variable(name=f"{TRACK}{key}") for key in numbers}
+            numbers, noun = {key: it for key, it in numbers.items() if it.data in tracks}, "track"
+        number = numbers.get(name)
+        if number is None:
+            message = f"the stage's reward has no {noun} `{name}`"
+            yield setting.error("E0203", message, "unknown", help=suggest(name, numbers, "it has"))
+        elif number.unit != PLAIN:
+            message = f"`{setting.path}` is a plain number, and `{name}` is {describe_unit(number.unit)}"
+            yield setting.error("E0302", message, help="divide it in the reward by a constant of its unit")
+        elif not (range_.holds(number.low) and range_.holds(number.high)):
+            found = f"`{name}` is from {number.low:g} to {number.high:g}"
+            message = f"`{setting.path}` must be {range_.range_words()}, and {found}"
+            hint = "bound it in the reward: `clip(…, LOW, HIGH)`"
+            yield setting.error("E0303", message, "may leave the range", help=hint)
 
 
 @ppo_check

@@ -93,6 +93,8 @@ class TypedReward:
     """Its tracks, in order."""
     metrics: list[Metric] = field(default_factory=list)
     """The numbers that it logs, in order."""
+    numbers: dict[str, TypedExpr] = field(default_factory=dict)
+    """Its tracks and metrics by name, as settings of a stage read them; of two with one name the track."""
     outcome: Expression | None = None
     """The value of a complete response; None with `dense` or parts."""
     dense: Expression | None = None
@@ -473,7 +475,7 @@ def _define_track(body: FormulaScope, item: tree.Decl, reward: TypedReward) -> N
             item.span,
             help=f"write `let {name} = …`, or let it run over `{OVER_STEPS}`, over `monitor`, or use `step`",
         )
-    env.values[name] = TypedExpr(
+    reward.numbers[name] = env.values[name] = TypedExpr(
         Variable(name=f"{TRACK}{name}"), value.unit, value.low, value.high, value.is_condition
     )
     reward.tracks.append(Track.model_construct(name=name, value=value.data, start=start and start.data))
@@ -553,6 +555,7 @@ def _define_metric(body: FormulaScope, item: tree.Decl, reward: TypedReward) -> 
     elif value is not None:
         reward.metrics.append(Metric.model_construct(name=name, value=value.data))
         body.metrics[name] = TypedExpr(Variable(name=f"{METRIC}{name}"), value.unit, value.low, value.high)
+        reward.numbers.setdefault(name, body.metrics[name])
         return
     body.env.invalid.add(name)
     raise NoValue
@@ -606,8 +609,9 @@ def _read_value(body: FormulaScope, expr: tree.Expr, reward: TypedReward) -> Non
 def report_unread(ctx: Context, reward: Definition) -> None:
     """Report W0201 for each `let`, track and parameter that nothing in a reward, measure or selection reads.
 
-    A track that only its own line reads counts as unread. Each body is checked once, however often it is typed, and
-    not at all in a trial, whose findings are not reported.
+    A track that only its own line reads counts as unread; whether a setting reads it is known when all are evaluated
+    (`ctx.unread_tracks`). Each body is checked once, however often it is typed, and not at all in a trial, whose
+    findings are not reported.
     """
     item = reward.item
     if ctx.is_trial or item.name.span in ctx.visited_bodies:
@@ -624,9 +628,13 @@ def report_unread(ctx: Context, reward: Definition) -> None:
     for noun, name in named:
         if counts[name.name] <= 0:
             hint = "use it, or take it out"
-            ctx.report(
-                warning("W0201", f"the {noun} `{name.name}` is never used", name.span, "unused", help=hint)
+            unread = warning(
+                "W0201", f"the {noun} `{name.name}` is never used", name.span, "unused", help=hint
             )
+            if noun == "track":
+                ctx.unread_tracks.append((name.name, unread))
+            else:
+                ctx.report(unread)
 
 
 def _count_names(node: tree.BraceBlock | tree.Decl) -> Counter[str]:
