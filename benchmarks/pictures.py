@@ -141,7 +141,7 @@ def report_page() -> str:
     material, table = read_kept()
     gallery = Gallery()
     chart = first_chart(gallery, material, table, ranking(material, table))
-    body = [header(material, chart, settle(material.spec, material.verdict)), navigation([])]
+    body = [header(material, table, chart, settle(material.spec, material.verdict)), navigation([])]
     return document(material.study.name, body, gallery)
 
 

@@ -93,6 +93,7 @@ def page(
     body = [
         header(
             material,
+            table,
             first,
             verdict_words.settle(material.spec, material.verdict) if settling is None else settling,
         ),
@@ -224,11 +225,12 @@ def _curve_charts(material: Material) -> list[tuple[str, Sequence[str]]]:
     return [(chart.name, chart.lines) for chart in declared] or [("curves", ())]
 
 
-def header(material: Material, first: Child, settling: Sequence[str]) -> Markup:
+def header(material: Material, table: pl.DataFrame, first: Child, settling: Sequence[str]) -> Markup:
     """Return the head of the page: name, verdict, description, numbers of arms and questions, and the first chart.
 
     Args:
         material: results of the run.
+        table: frame of `tables.main`.
         first: element with the first chart.
         settling: lines of `verdict_words.settle`.
     """

@@ -141,9 +141,9 @@ def _sort_rows(frame: pl.DataFrame, material: Material, *columns: str) -> pl.Dat
         columns: further columns to sort by.
     """
     benchmarks = {name: i for i, name in enumerate([*material.benchmarks, MEAN])}
-    place = pl.col("benchmark").replace_strict(benchmarks, default=len(benchmarks), return_dtype=pl.Int64)
+    order = pl.col("benchmark").replace_strict(benchmarks, default=len(benchmarks), return_dtype=pl.Int64)
     evaluated = frame.filter(pl.col("arm").is_in(list(material.arms)))
-    return material.sort_arms(evaluated.sort(place, *columns, maintain_order=True))
+    return material.sort_arms(evaluated.sort(order, *columns, maintain_order=True))
 
 
 def frontier(material: Material) -> pl.DataFrame:

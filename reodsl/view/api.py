@@ -213,12 +213,12 @@ class Api:
         selected = [self._find_evaluation(run_study, name)] if name else evaluations
         if other is not None and not readable:
             selected = []
-        shown = [evaluation for evaluation in selected if self._is_readable(evaluation, filter_)]
-        total, page = list_responses(shown, filter_, offset, limit, order, readable)
+        sources = [evaluation for evaluation in selected if self._is_readable(evaluation, filter_)]
+        total, page = list_responses(sources, filter_, offset, limit, order, readable)
         unread = [
             evaluation.task
             for evaluation in (*compared, *selected)
-            if evaluation not in readable and evaluation not in shown
+            if evaluation not in readable and evaluation not in sources
         ]
         return {"total": total, "offset": offset, "responses": page, "unread": list(dict.fromkeys(unread))}
 

@@ -13,11 +13,11 @@ from reodsl.diagnostics.render import codes
 # These only go down: what is added makes room, and who makes room lowers them. A docstring costs nothing.
 MOST = {
     "files": 339,
-    "lines": 71_375,
-    "statements": 40_863,
+    "lines": 71_354,
+    "statements": 40_862,
     "codes": 182,
     "settings": 295,
-    "lines of tests": 78_915,
+    "lines of tests": 78_868,
 }
 
 
