@@ -56,6 +56,7 @@ def keep(store: Store) -> None:
     frames = {
         "curves": add_intervals(material).filter(benchmark=MEAN),
         "frontiers": material.frontiers.filter(benchmark=MEAN),
+        "scores": material.scores.filter(benchmark=MEAN),
         "summary": material.summary.select("arm", "seed", "benchmark", "questions"),
         "table": tables.main(material).filter(benchmark=MEAN),
     }
