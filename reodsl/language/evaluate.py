@@ -36,7 +36,7 @@ from reodsl.language.functions import ENDS, REASONING_STEPS, SIGNATURES, call_fu
 from reodsl.language.hints import BUDGETS, POOL, report_name, study_of_arm, suggest_import, suggest_quotes
 from reodsl.language.modules import ParsedFile, describe_duplicate, list_library
 from reodsl.language.resolve import walk_ancestry
-from reodsl.language.reward.names import NUMERIC, STATISTICS
+from reodsl.language.reward.names import NUMERIC, RESPONSE_NAMES, STATISTICS
 from reodsl.language.suggest import list_names, nearest, suggest
 from reodsl.language.units import UNITS, Quantity, format_quantity, name_unit, read_dimension, scale
 from reodsl.language.values import (
@@ -363,7 +363,8 @@ def evaluate_name(ctx: Context, expr: tree.Name, scope: Scope, type_: Type | Non
     if words or nearest(name, unprovided) is None:
         kinds = () if type_ is None else list_kinds(type_)
         quoted = suggest_quotes(expr, scope) if isinstance(type_, Text) else None
-        if _takes_moving(type_) and nearest(name, scope.names()) is None:
+        unlike = name not in RESPONSE_NAMES and nearest(name, scope.names()) is None
+        if unlike and _takes_moving(type_):
             quoted = f"write `reward.{name}`, if a track or metric of the stage's reward is meant"
         numbers = [t for t in type_.options if isinstance(t, Num)] if isinstance(type_, AnyOf) else []
         report_name(ctx, expr, scope, words, kinds, quoted, numbers[0] if numbers else None)

@@ -193,7 +193,8 @@ def first_chart(
     if material.curves["low"].drop_nulls().len():
         about.append(f"Shading: {100 * study.confidence:g}% intervals. ")
     if score is not None and score.relative_to in material.arms and material.frontier().height:
-        about.append(f"The gap of {score.relative_to} to it is filled; point at another arm to see its gap. ")
+        about.append(f"The gap of {score.relative_to} to it is filled. ")
+        about.append(tag("span", "Point at another arm to see its gap. ", class_="screen"))
     if score is not None and score.relative_to in material.arms and "reg_plain" in table.columns:
         areas = dict(table.filter(benchmark=MEAN).select("arm", "reg_plain").iter_rows())
         texts = {arm: f"{arm} {formats.number(area)}" for arm, area in areas.items()}
@@ -235,13 +236,12 @@ def header(material: Material, table: pl.DataFrame, first: Child, settling: Sequ
         settling: lines of `verdict_words.settle`.
     """
     study = material.study
-    questions = material.summary.filter(pl.col("benchmark").is_in(list(material.benchmarks)))
-    question_count = questions.group_by("benchmark").agg(pl.col("questions").max())["questions"].sum()
+    counts = material.summary.filter(pl.col("benchmark") != MEAN).group_by("benchmark").max()
     facts = [
         (len(material.arms), "arm"),
         (max(1, len(material.seeds)), "seed"),
         (len(material.benchmarks), "benchmark"),
-        (int(question_count or 0), "question"),
+        (int(counts["questions"].sum() or 0), "question"),
     ]
     items = [tag("li", tag("b", f"{n:,}"), f" {noun}{'' if n == 1 else 's'}") for n, noun in facts if n]
     return tag(

@@ -297,13 +297,13 @@ def test_percent_is_given_where_its_denominator_is_apart_from_0(capsys: pytest.C
         return [" ".join(line.split()) for line in capsys.readouterr().out.splitlines()]
 
     plain = lines("base")
-    assert plain[1:4] == ["base 44.8 44.8", "like 3.2 -41.6 3.2 -41.6", "best 0.0 -44.8 0.0 -44.8"]
+    assert plain[1:4] == ["best 0.0 -44.8 0.0 -44.8", "like 3.2 -41.6 3.2 -41.6", "base 44.8 44.8"]
     assert "--questions N adds percent" in plain[5]
     told = lines("base", "--questions", "30")
     assert told[2] == "like 3.2 -41.6 -93% 3.2 -41.6 -93%"
     assert told[5] == "After each REG: its difference from the REG of base, also in percent"
     tiny = lines("like", "--questions", "30")
-    assert tiny[1] == "base 44.8 +41.6 44.8 +41.6"
+    assert tiny[3] == "base 44.8 +41.6 44.8 +41.6"
     assert tiny[5].endswith("except where that REG may be 0: easy, mean")
 
 

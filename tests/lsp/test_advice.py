@@ -26,7 +26,7 @@ NUMBER = "a number is to be chosen"
 OUTSIDE = "it is of another file, of data or of the machine"
 THOUGHT = "it says what is wrong with the idea, and what to think of instead"
 BY_HAND = {
-    "E0209": CHOICE, "E0299": CHOICE, "E0212": CHOICE, "E0216": OUTSIDE, "E0303": NUMBER,
+    "E0209": CHOICE, "E0299": CHOICE, "E0212": CHOICE, "E0216": OUTSIDE, "E0303": NUMBER, "E0303-track": NUMBER,
     "E0305": CHOICE, "E0308": "a reward is to be declared", "E0311": CHOICE, "E0312": THOUGHT,
     "E0313": THOUGHT, "E0316": THOUGHT, "E0317": CHOICE, "E0320": THOUGHT, "E0404": NUMBER,
     "E0405": CHOICE, "E0404-longest": NUMBER,

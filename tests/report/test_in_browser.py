@@ -437,12 +437,12 @@ def test_a_sheet_of_paper_has_tables_as_tables(browser: Browser, drawn: Path) ->
     browser.call("Emulation.setEmulatedMedia", media="print", features=[dark])
     # What is drawn for a dark page is turned light.
     assert "invert" in browser.value("getComputedStyle(document.querySelector('.vega svg')).filter")
-    assert (
-        browser.value("getComputedStyle(document.querySelector('.results tbody tr')).display") == "table-row"
-    )
+    row = "getComputedStyle(document.querySelector('.results tbody tr')).display"
+    assert browser.value(row) == "table-row"
     assert browser.value("document.querySelector('.results').offsetWidth") <= 718
     assert browser.value("getComputedStyle(document.body).backgroundColor") == "rgb(255, 255, 255)"
-    assert not browser.value("document.querySelector('nav').offsetParent")
+    shown = "['nav', '.screen', 'details:not([open], .asking) p'].map(n => document.querySelector(n).checkVisibility())"
+    assert browser.value(shown) == [False, False, True]
     browser.call("Emulation.setEmulatedMedia", media="")
 
 

@@ -51,7 +51,12 @@ def check_moving(case: CheckedExperiment, stage: CheckedStage) -> Iterator[Diagn
         number = numbers.get(name)
         if number is None:
             message = f"the stage's reward has no {noun} `{name}`"
-            yield setting.error("E0203", message, "unknown", help=suggest(name, numbers, "it has"))
+            yield setting.error(
+                "E0203",
+                message,
+                "unknown",
+                help=suggest(setting.text, (f"reward.{key}" for key in numbers), "it has"),
+            )
         elif number.unit != PLAIN:
             message = f"`{setting.path}` is a plain number, and `{name}` is {describe_unit(number.unit)}"
             yield setting.error("E0302", message, help="divide it in the reward by a constant of its unit")
