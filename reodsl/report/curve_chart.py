@@ -232,7 +232,7 @@ def frontier_rows(material: Material, benchmark: str) -> pl.DataFrame:
     rows = tables.frontier(material).filter(benchmark=benchmark)
     arms = pl.col("arms").drop_nulls().str.split(", ").explode() if "arms" in rows.columns else pl.lit("")
     arms = arms.unique(maintain_order=True)
-    names = arms.sort_by(material.place(arms)).str.join(", ").replace("", None).alias("arms")
+    names = arms.sort_by(material.rank(arms)).str.join(", ").replace("", None).alias("arms")
     return rows.group_by("budget").agg(pl.col("accuracy").mean(), names).sort("budget")
 
 

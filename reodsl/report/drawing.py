@@ -36,7 +36,7 @@ class Picture:
 
     svg: bytes
     image: bytes
-    """For the form `script`, Vega, Vega-Lite and Vega-Embed as one script that is safe inside an HTML `<script>` element."""
+    """PNG or PDF. For the form `script` it is Vega, Vega-Lite and Vega-Embed, safe inside an HTML `<script>` element."""
 
 
 @cache

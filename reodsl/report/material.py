@@ -228,14 +228,14 @@ class Material:
         """Return the names of the arms that make the scored frontier."""
         return frontier_arms(self.study)
 
-    def place(self, arm: pl.Expr) -> pl.Expr:
-        """Return the places of arms on the page as a column, from 0; names of no arm are behind all."""
-        places = {name: place for place, name in enumerate(self.ordered_arms)}
-        return arm.replace_strict(places, default=len(places), return_dtype=pl.Int64)
+    def rank(self, arm: pl.Expr) -> pl.Expr:
+        """Return the ranks of arms on the page as a column, from 0; a name of no arm ranks behind all arms."""
+        ranks = {name: rank for rank, name in enumerate(self.ordered_arms)}
+        return arm.replace_strict(ranks, default=len(ranks), return_dtype=pl.Int64)
 
     def sort_arms(self, frame: pl.DataFrame) -> pl.DataFrame:
         """Return the rows of a frame with the column `arm` in the order of the page; rows of an arm keep their order."""
-        return frame.sort(self.place(pl.col("arm")), maintain_order=True)
+        return frame.sort(self.rank(pl.col("arm")), maintain_order=True)
 
     def forced_folders(self, arm: str) -> list[Path]:
         """Return the folders of an arm's evaluations, one for each seed; empty if any lacks forced answers."""
