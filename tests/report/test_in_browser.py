@@ -68,10 +68,17 @@ def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
 
 
 def wait(browser: Browser, expression: str) -> None:
+    """Wait until an expression is true; while another page loads, it may have no value."""
     end = time.monotonic() + 300
-    while not browser.value(expression):
-        shown = browser.value("document.body.innerText")[:2000]
-        assert time.monotonic() < end, f"never true: {expression}: {shown}"
+    while True:
+        try:
+            if browser.value(expression):
+                return
+            shown = browser.value("document.body?.innerText ?? ''")[:2000]
+            assert time.monotonic() < end, f"never true: {expression}: {shown}"
+        except AssertionError:
+            if time.monotonic() >= end:
+                raise
         time.sleep(0.05)
 
 
