@@ -49,7 +49,6 @@ Examples:
 @spec_options
 @click.option("--all", "everything", is_flag=True, help="Show equal settings and tasks too.")
 @click.option("--json", "as_json", is_flag=True, help="Print the difference as JSON.")
-@click.option("--markdown", is_flag=True, help="Print it as Markdown, for a page such as a pull request's.")
 def diff_command(
     a: str,
     b: str | None,
@@ -59,7 +58,6 @@ def diff_command(
     store_dir: Path | None,
     everything: bool,
     as_json: bool,
-    markdown: bool,
 ) -> None:
     """Compare two specs, a spec and a past run, or two runs, by what they mean.
 
@@ -76,12 +74,9 @@ def diff_command(
         store_dir: Folder of the store, or None to look for it.
         everything: Whether to print equal settings and tasks too.
         as_json: Whether to print JSON instead of text.
-        markdown: Whether to print Markdown instead of text.
     """
-    from reodsl.diff.render import to_json, to_markdown, to_text
+    from reodsl.diff.render import to_json, to_text
 
-    if as_json and markdown:
-        raise click.UsageError("--json and --markdown exclude each other")
     if b is None and not (sets or amends):
         raise click.UsageError("name a second spec or run, or a change: --set NAME=VALUE")
     left = _find_side(a, (), (), target, store_dir)
@@ -92,8 +87,6 @@ def diff_command(
     difference = compare(left.spec, right.spec, left.graph, right.graph, left.payload, right.payload)
     if as_json:
         print_json(to_json(difference, names))
-    elif markdown:
-        click.echo(to_markdown(difference, labels, everything))
     else:
         click.echo(to_text(difference, labels, everything, terminal_columns()))
     if difference.different:

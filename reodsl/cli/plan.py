@@ -15,7 +15,7 @@ from reodsl.cli.prepare import prepare, wrong_files
 from reodsl.diagnostics import plural
 from reodsl.diagnostics.render import visible
 from reodsl.plan.places import words
-from reodsl.plan.render import ago, item_json, place, to_json, to_markdown, to_text
+from reodsl.plan.render import ago, item_json, place, to_json, to_text
 from reodsl.plan.verdict import Item, Plan, Ready, accept, find
 from reodsl.price import Prices
 from reodsl.price.show import more_seeds, refusals
@@ -32,16 +32,12 @@ Examples:
   reodsl plan specs/quickstart.reo
   reodsl plan specs/quickstart.reo --set n=10 --all
   reodsl plan specs/quickstart.reo --json
-  reodsl plan --markdown -- specs/quickstart.reo     (for a pull request; see `reodsl explain tools`)
 """
 )
 @click.argument("spec", shell_complete=complete_files)
 @spec_options
 @click.option("--all", "everything", is_flag=True, help="Show the unchanged tasks too.")
 @click.option("--json", "as_json", is_flag=True, help="Print the plan as JSON.")
-@click.option(
-    "--markdown", is_flag=True, help="Print the plan as Markdown, for a page such as a pull request's."
-)
 def plan_command(
     spec: str,
     sets: tuple[str, ...],
@@ -50,7 +46,6 @@ def plan_command(
     store_dir: Path | None,
     everything: bool,
     as_json: bool,
-    markdown: bool,
 ) -> None:
     """Show what running a spec would do, and change nothing.
 
@@ -67,17 +62,12 @@ def plan_command(
         store_dir: Folder of the store, or None to look for it.
         everything: Whether to print unchanged tasks too.
         as_json: Whether to print JSON instead of text.
-        markdown: Whether to print Markdown instead of text.
     """
-    if as_json and markdown:
-        raise click.UsageError("--json and --markdown exclude each other")
     ready = prepare(spec, sets, amends, target, store_dir)
     plan = ready.plan()
     prices, file_findings = prices_of(ready), wrong_files(ready, plan)
     if as_json:
         print_json(to_json(plan, prices))
-    elif markdown:
-        click.echo(to_markdown(plan, spec, everything, prices=prices))
     else:
         text = to_text(plan, everything, prices=prices, columns=terminal_columns())
         click.echo("\n".join((text, *_settling(ready, plan, prices))))

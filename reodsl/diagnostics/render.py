@@ -1,7 +1,6 @@
-"""Render diagnostics as text or as plain data for `--json`, sorted and without repetitions, and tables as Markdown.
+"""Render diagnostics as text or as plain data for `--json`, sorted and without repetitions.
 
-A code's page says what it means, with a wrong example and a right one; a topic's page is a document. In Markdown names and
-values that somebody else chose are no markup, and the size is bounded.
+A code's page says what it means, with a wrong example and a right one; a topic's page is a document.
 """
 
 from __future__ import annotations
@@ -216,51 +215,6 @@ def _source_line(sources: Mapping[str, list[str]], label: Label) -> str | None:
     """Return the source line on which a label begins; None if the source is unknown or shorter."""
     lines = sources.get(label.span.path, [])
     return lines[label.span.line - 1] if 1 <= label.span.line <= len(lines) else None
-
-
-MOST_CHARACTERS = 60_000
-"""The most letters of a document; GitHub takes 65,536 in a comment."""
-_CELL_CHARACTERS = 1000
-
-
-def code(text: str, special: str = "`") -> str:
-    """Return a text as inline Markdown code, one `<br>` between lines.
-
-    Args:
-        text: The text; cut after `_CELL_CHARACTERS` characters. Blank lines are dropped.
-        special: Characters that are not safe in backticks; a line with any of them becomes an escaped
-            `<code>` element.
-    """
-    cut = text if len(text) <= _CELL_CHARACTERS else text[:_CELL_CHARACTERS] + "…"
-    lines = [line for line in map(visible, cut.split("\n")) if line.strip()]
-    return "<br>".join(
-        _escape(line) if set(line) & set(special) or line != line.strip() else f"`{line}`" for line in lines
-    )
-
-
-def _escape(text: str) -> str:
-    """Return a text as HTML code in which all but letters and digits are character references."""
-    return f"<code>{''.join(character if character.isalnum() else f'&#{ord(character)};' for character in text)}</code>"
-
-
-def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
-    """Return the lines of a Markdown table that shows the texts of its cells exactly."""
-    texts = [[code(cell, "`|\\") for cell in cells] for cells in (head, *rows)]
-    return ["| " + " | ".join(cells) + " |" for cells in (texts[0], ["---"] * len(head), *texts[1:])]
-
-
-def document(blocks: Iterable[Sequence[str]]) -> str:
-    """Return blocks of lines as one Markdown text, with a blank line between blocks.
-
-    A text longer than `MOST_CHARACTERS` is cut at a line, and a last line says how many lines are missing.
-    """
-    lines = [line for block in blocks if block for line in ("", *block)][1:]
-    characters_left = MOST_CHARACTERS
-    for i, line in enumerate(lines):
-        characters_left -= len(line) + 1
-        if characters_left < 0:
-            return "\n".join([*lines[:i], "", f"{len(lines) - i} more lines are too long for this page."])
-    return "\n".join(lines)
 
 
 _PAGES = Path(__file__).resolve().parent / "pages"

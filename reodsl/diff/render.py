@@ -1,4 +1,4 @@
-"""A difference as text, Markdown and JSON data: short by default, with the number of hidden rows."""
+"""A difference as text and JSON data: short by default, with the number of hidden rows."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ from itertools import zip_longest
 from typing import Any
 
 from reodsl.diagnostics import fold, group
-from reodsl.diagnostics.render import code, document, table
 from reodsl.diff.compare import ChangedSetting, DefaultValue, Diff, SettingDiff
 from reodsl.ir.reward_text import ABSENT, value_text
 
@@ -103,21 +102,6 @@ def _wrap(text: str, width: int, indent: str = "  ") -> list[str]:
     """
     options: Any = {"subsequent_indent": indent, "break_on_hyphens": False, "break_long_words": False}
     return [wrapped for line in text.split("\n") for wrapped in textwrap.wrap(line, width, **options) or [""]]
-
-
-def to_markdown(diff: Diff, sides: tuple[str, str], everything: bool = False) -> str:
-    """Return the difference as Markdown, in which no name is read as markup.
-
-    Args:
-        diff: The difference.
-        sides: Names of the two specs or runs.
-        everything: Whether equal settings are listed too.
-    """
-    blocks = [[f"### {code(sides[0])} and {code(sides[1])}"]]
-    for block in _parts(diff, sides, everything):
-        blocks.append(table(block.cells[0], block.cells[1:]) if block.cells else [])
-        blocks.append([f"- {head}{': ' if head else ''}{code(words)}" for head, words in block.notes])
-    return document(blocks)
 
 
 @dataclass(frozen=True, slots=True)

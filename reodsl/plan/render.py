@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from reodsl.diagnostics import fold, group, listed, plural
-from reodsl.diagnostics.render import code, document, table, visible
+from reodsl.diagnostics.render import visible
 from reodsl.graph.lower import split_of
 from reodsl.graph.task import Graph
 from reodsl.ir import Origin
@@ -184,35 +184,6 @@ def to_text(
     lines += _write_summary(plan, everything, prices, hidden, columns)
     return "\n".join(
         lines if columns is None else [folded for line in lines for folded in fold(line, columns)]
-    )
-
-
-def to_markdown(
-    plan: Plan, path: str, everything: bool = False, now: datetime | None = None, prices: Prices | None = None
-) -> str:
-    """Return the plan as Markdown, in which names of the spec are not read as markup.
-
-    Args:
-        plan: The plan.
-        path: The path of the spec, for the heading.
-        everything: Whether finished tasks, all rows and the details of prices are shown too.
-        now: The time that ages of results are counted from; None for the present.
-        prices: The prices of the tasks, if they are shown.
-    """
-    rows, hidden = _make_rows(plan, everything, now, prices)
-    name, counts = _count_parts(plan)
-    tasks = [
-        (row.name.strip(), row.verdict, "\n".join((row.reason, *row.below)), row.price + row.devices)
-        for row in rows
-    ]
-    *notes, total = _write_summary(plan, everything, prices, hidden)
-    return document(
-        [
-            [f"### {code(path)}"],
-            [f"{code(name)}: {counts}, spec `{plan.digest[:8]}`. **{total}**"],
-            table(("task", "verdict", "why", "price"), tasks) if tasks else (),
-            [f"- {code(' '.join(line.split()))}" for line in notes],
-        ]
     )
 
 

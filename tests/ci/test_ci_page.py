@@ -7,7 +7,6 @@ import re
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
 
 import pytest
 import yaml
@@ -92,10 +91,10 @@ def test_a_change_is_shown_and_what_is_the_same_is_not() -> None:
     commit()
     code, summary = read(base)
     assert code == 0
-    headings = [line for line in summary.splitlines() if line.startswith("#")]
-    assert headings == ["### `../base/specs/tiny.reo` and `specs/tiny.reo`", "### `specs/tiny.reo`"]
-    assert "| `steps` | `2 steps` | `7 steps` |" in summary
-    assert re.search(r"\*\*Plan: \d+ run\.", summary)
+    assert summary.startswith("    specs/tiny.reo\n")
+    assert "other.reo" not in summary
+    assert re.search(r"^ {4}steps +2 steps +7 steps$", summary, re.M)
+    assert re.search(r"^ {4}Plan: \d+ run\.", summary, re.M)
 
 
 def test_a_spec_with_errors_or_past_its_limit_fails_the_job_and_a_new_one_is_planned(base: str) -> None:
@@ -103,7 +102,7 @@ def test_a_spec_with_errors_or_past_its_limit_fails_the_job_and_a_new_one_is_pla
     commit()
     code, summary = read(base)
     assert code == 0
-    assert summary.strip().startswith("### `new.reo`")
+    assert summary.startswith("    new.reo\n")
     Path("new.reo").write_text(SPEC.replace("max_prompt", "max_promt"))
     commit()
     assert read(base)[0] == 1
@@ -116,6 +115,7 @@ HOSTILE = [
     "--amend=a.reo",
     "-n.reo",
     "a b\n$(touch mark).reo",
+    "c\r# d.reo",
     "`|<img src=x onerror=y>|`.reo",
     "[x](http/y).reo",
 ]
@@ -133,10 +133,6 @@ def test_what_a_stranger_writes_stays_data(base: str) -> None:
     assert code == 1  # the link is no spec
     assert not Path("mark").exists()
     assert "[core]" not in summary
-    tokens = MarkdownIt("commonmark", {"html": True}).enable("table").parse(summary)
-    inline: list[Any] = [each for token in tokens for each in token.children or ()]
-    plain = {"text", "code_inline", "softbreak", "html_inline", "strong_open", "strong_close"}
-    assert {token.type for token in inline} <= plain
-    assert {token.content for token in inline if token.type == "html_inline"} <= {"<code>", "</code>", "<br>"}
-    assert not [token for token in tokens if token.type == "html_block"]
-    assert summary.count("### ") == len(HOSTILE)
+    (token,) = MarkdownIt("commonmark", {"html": True}).parse(summary)
+    assert token.type == "code_block"
+    assert summary.count("Plan: ") == len(HOSTILE)

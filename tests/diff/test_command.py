@@ -45,10 +45,6 @@ def test_two_methods_side_by_side(place: Path, capsys: pytest.CaptureFixture[str
     code, out = said(capsys, "reo_exp.reo", "harmonizing.reo")
     assert code == 2
     golden("diff/methods.txt", out)
-    code, out = said(capsys, "reo_exp.reo", "harmonizing.reo", "--markdown")
-    assert code == 2
-    golden("diff/methods.md", out)
-    assert said(capsys, "reo_exp.reo", "--set", "n=3", "--markdown", "--json")[0] == 1
 
 
 def test_a_study_with_a_changed_param(

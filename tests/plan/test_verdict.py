@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -16,7 +15,7 @@ from reodsl.ir.base import locate
 from reodsl.ir.reward_text import value_text
 from reodsl.plan import Item, Keys, Plan, make_plan
 from reodsl.plan.places import Difference, differences, words
-from reodsl.plan.render import ago, to_json, to_markdown, to_text
+from reodsl.plan.render import ago, to_json, to_text
 from reodsl.store import runs
 from tests.execute.bench import Bench
 from tests.graph import studies as make
@@ -197,16 +196,6 @@ def test_seeds_share_a_line(bench: Bench) -> None:
     text = to_text(planned(bench, make.four(seeds=(1, 2, 3))))
     assert "+ reo_exp.train x3" in text
     assert "Plan: 42 run."  # 13 tasks a seed, two data sets, one report in text
-
-
-def test_the_markdown_has_what_the_text_has(bench: Bench, golden: Callable[[str, str], None]) -> None:
-    recorded(bench, make.four(seeds=(1, 2)))
-    plan = planned(bench, vanilla(lr=2e-4))
-    text = to_markdown(plan, "specs/`four`.reo")
-    golden("plan/changed.md", text + "\n")
-    for row in to_text(plan).splitlines()[1:-1]:
-        for word in row.split():
-            assert word in text or word in "~+?="
 
 
 def test_the_json_is_complete_and_plain(bench: Bench) -> None:
