@@ -399,7 +399,7 @@ class Aggregate(Node):
     """A statistic of `value` over the responses, or the splits, in `over` that meet `where`; `empty` if none does.
 
     `group` is the question's responses in this step, `ref` the reference model's responses to the question, and `history`
-    the responses to it in earlier steps of the stage, at most the last `MEMORY`. With `splits`, `var` is the name of a
+    the last responses to it in earlier steps of the stage, at most `last` of them. With `splits`, `var` is the name of a
     split in tokens. `std` is the population's standard deviation; `count` counts.
     """
 
@@ -407,6 +407,7 @@ class Aggregate(Node):
     fn: Statistic  # the statistic
     var: str  # name of a response or a split in `value`
     over: Literal["group", "ref", "history", "splits"]  # what it runs over
+    last: int = MEMORY  # the most responses, for `history`
     value: Expression  # its value for each
     where: Expression | None = None  # condition on each
     empty: Expression | None = None  # its value over nothing

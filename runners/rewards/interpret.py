@@ -196,7 +196,8 @@ def _aggregate(node: Aggregate, scope: _Scope) -> float:
         ]
     else:
         group = scope.group
-        members = {"group": group.rollouts, "ref": group.reference, "history": group.history}[node.over]
+        earlier = group.history[-node.last :]
+        members = {"group": group.rollouts, "ref": group.reference, "history": earlier}[node.over]
         scopes = [replace(scope, responses={**scope.responses, node.var: member}) for member in members]
     return _summarise(node, scopes, scope)
 

@@ -602,7 +602,9 @@ class _Evaluator:
             inner = replace(scope, responses=responses, depth=scope.depth + 1)
             members, present = self.column(node.var, inner, "length"), np.full((1,) * self.axes, True)
             if node.over == "history":
-                present = self.along(self.earlier.present, axis)
+                past = self.earlier.present
+                newer = np.cumsum(past[:, ::-1], axis=1)[:, ::-1]  # responses from each one to the last
+                present = self.along(past & (newer <= node.last), axis)
         value = np.ones_like(members) if node.fn == "count" else self.value(node.value, inner)
         keep = present if node.where is None else present & (self.value(node.where, inner) != 0)
         value, keep, _ = np.broadcast_arrays(value, keep, members)

@@ -337,14 +337,15 @@ def test_over_the_batch(tmp_path: Path) -> None:
 
 
 def test_over_earlier_responses(tmp_path: Path) -> None:
-    """None to the first question, three to the second; each statistic reads the response at hand beside them."""
+    """One to the first question, three to the second; each statistic reads the response at hand beside them."""
     earlier = (RewardedResponse(4, True), RewardedResponse(12, False), RewardedResponse(7, True))
-    groups = (GROUPS[0], replace(GROUPS[1], history=earlier))
-    lines, conditions = [], ("", " if correct(z)")
-    for name, condition in product(get_args(Statistic), conditions):
+    groups = (replace(GROUPS[0], history=earlier[1:2]), replace(GROUPS[1], history=earlier))
+    lines, cases = [], [*product(get_args(Statistic), ("", " if correct(z)"), (1024, 2))]
+    for name, condition, last in cases:
         empty = "" if name in ("sum", "count") else ", empty: 5"
+        source = "history(x)" if last == 1024 else f"history(x, last: {last})"
         lines.append(
-            f"let v{len(lines)} = {name}((len(z) + len(y)) / 1 token for z in history(x){condition}{empty})"
+            f"let v{len(lines)} = {name}((len(z) + len(y)) / 1 token for z in {source}{condition}{empty})"
         )
     rule = reward("\n".join([*lines, " + ".join(f"v{i}" for i in range(len(lines)))]), tmp_path)
     assert rule.remembers
@@ -358,14 +359,15 @@ def test_over_earlier_responses(tmp_path: Path) -> None:
     for number, group in enumerate(groups):
         for index, y in enumerate(group.rollouts):
             slow = 0.0
-            for name, condition in product(get_args(Statistic), conditions):
-                values = [each.length + y.length for each in group.history if each.correct or not condition]
+            for name, condition, last in cases:
+                latest = group.history[-last:]
+                values = [each.length + y.length for each in latest if each.correct or not condition]
                 slow += SLOW[name](values) if values else 0 if name in ("sum", "count") else 5
             assert interpret(rule, group, index) == pytest.approx([slow])
             assert whole[number, index] == pytest.approx(slow)
     # A first step remembers nothing.
     first, _ = evaluate(rule, made.inputs, made.forced.look_up, made.bare.look_up)
-    assert first == pytest.approx(np.full((2, 3, 1), 2 * 5.0 * 5))
+    assert first == pytest.approx(np.full((2, 3, 1), 4 * 5.0 * 5))
 
 
 @pytest.mark.parametrize(
@@ -375,6 +377,10 @@ def test_over_earlier_responses(tmp_path: Path) -> None:
         ("let a = mean(correct(z) for z in history(y), empty: 1)", "E0301"),
         ("let a = mean(correct(z) for z in history, empty: 1)", "E0301"),
         ("let a = history(x)", "E0301"),
+        ("let a = mean(correct(z) for z in history(x, last: 0), empty: 1)", "E0301"),
+        ("let a = mean(correct(z) for z in history(x, last: 8 tokens), empty: 1)", "E0301"),
+        ("let a = mean(correct(z) for z in history(x, 8), empty: 1)", "E0301"),
+        ("let a = mean(correct(z) for z in history(x, last: len(y)), empty: 1)", "E0301"),
         ("let a = mean(mode(z) for z in history(x), empty: 1)", "E0301"),
         ("let a = mean(correct(z[:3 tokens]) for z in history(x), empty: 1)", "E0301"),
         ("let a = 1 / count(z for z in history(x))", "E0307"),

@@ -501,6 +501,22 @@ def test_diet_lowers_the_weight_of_length_along_a_cosine(tmp_path: Path) -> None
             assert found == pytest.approx([float(one.correct), brief, weight])
 
 
+@pytest.mark.parametrize(
+    "shape", ["1 - 0.4 * min(1, step / 400 steps)", "0.8 + 0.2 * cos(pi * min(1, step / 400 steps))"]
+)
+def test_dss_grpo_cools_from_1_to_06_in_400_steps(shape: str, tmp_path: Path) -> None:
+    """Tian and Liu 2026, as their code: T_k = end + (start - end) f(k / 400), f a line or half a cosine."""
+    (tmp_path / "own.reo").write_text(
+        f"reward dss {{\n  track heat = {shape}\n  metric now = heat\n  correct(y)\n}}\n"
+    )
+    rule = choose_reward(str(tmp_path / "own.reo"), None).reward
+    assert rule is not None
+    for step in (0, 100, 200, 399, 400, 900):
+        share = min(step / 400, 1.0)
+        fallen = 1 - share if "cos" not in shape else (1 + math.cos(math.pi * share)) / 2
+        assert track_values(rule, step, [], None) == {"heat": pytest.approx(0.6 + 0.4 * fallen)}
+
+
 def test_hapo_rewards_what_is_shorter_than_before(tmp_path: Path) -> None:
     """The shortest right one had 20 tokens; before any was right only the verdict counts."""
     rule = library("hapo()", tmp_path)

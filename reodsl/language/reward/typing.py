@@ -14,6 +14,7 @@ from typing import Literal, NoReturn, TypeAlias
 from reodsl.diagnostics.model import Edit, Label, Span, listed, plural
 from reodsl.ir.expression import FUNCTIONS as NUMBERS
 from reodsl.ir.expression import (
+    MEMORY,
     READINGS,
     STEP,
     UNDER,
@@ -1023,6 +1024,7 @@ def _type_statistic(
         fail(body, "E0208", f"`{over.var.name}` is the current split of the `dense` line", over, hint)
     if source == "splits" and not body.is_measure:
         check_splits(body, over.over)
+    last = _read_last(body, over.over) if source == "history" else MEMORY
     inner, variable = _enter_statistic(body, over, source)
     value, where, empties = _type_inside(body, inner, name, over, expr.args[1:])
     reason = NO_EARLIER if source == "history" else NONE_LEFT if over.condition is not None else ""
@@ -1032,6 +1034,7 @@ def _type_statistic(
         fn=name,
         var=variable,
         over=source,
+        last=last,
         value=value.data,
         where=where.data if where is not None else None,
         empty=empty,
@@ -1246,15 +1249,39 @@ def _find_source(body: FormulaScope, over: tree.Expr) -> Source | None:
     match over:
         case tree.Name("group" | "ref" as source) if source == "group" or body.track is None:
             return source
-        case tree.Call(function=tree.Name("history"), args=(tree.Arg(name=None, value=tree.Name("x")),)) if (
-            body.track is None and not body.is_selection
-        ):
+        case tree.Call(
+            function=tree.Name("history"), args=(tree.Arg(name=None, value=tree.Name("x")), *_)
+        ) if body.track is None and not body.is_selection:
             return "history"
         case tree.Name("grid" | "splits") if body.is_measure:
             return "splits"
     if body.track is not None or body.is_selection:
         return None
     return "splits" if over == tree.Name("splits", over.span) or are_splits(body, over) else None
+
+
+def _read_last(body: FormulaScope, over: tree.Expr) -> int:
+    """Return how many of the last responses to a question `history(x, last: N)` has; `MEMORY` without `last`.
+
+    If `N` is a parameter whose argument is not known yet, the result is 1.
+
+    Raises:
+        NoValue: `N` is no whole number from 1 to `MEMORY`, or there is another argument, which was reported.
+    """
+    assert isinstance(over, tree.Call)
+    match over.args[1:]:
+        case ():
+            return MEMORY
+        case (tree.Arg(name=tree.Ident("last"), value=count),) if not isinstance(
+            count, (tree.Binding, tree.Comprehension)
+        ):
+            value = type_expression(body, count)
+            if value.unit == PLAIN and value.is_unbound:
+                return 1
+            if value.unit == PLAIN and value.is_constant and value.low in range(1, MEMORY + 1):
+                return int(value.low)
+    message = f"`last` of `history` is a whole number from 1 to {MEMORY:,}"
+    fail(body, "E0301", message, over, "write `for z in history(x, last: 32)`")
 
 
 def _refuse_history(body: FormulaScope, expr: tree.Expr) -> None:
