@@ -24,6 +24,7 @@ class Markup(str):
 Child = str | int | float | None | Iterable["Child"]
 
 _FORBIDDEN = re.compile("[^\t\n\r\x20-\x7e\xa0-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
+_CODE = re.compile("`([^`]+)`")
 _VOID = frozenset({"meta", "input", "br", "hr", "img", "link", "col"})
 
 
@@ -65,6 +66,11 @@ def tag(name: str, /, *children: Child, **attributes: str | int | float | bool |
         parts.append(label if value is True else f'{label}="{escape(str(value))}"')
     opened = f"<{' '.join(parts)}>"
     return Markup(opened) if name in _VOID else Markup(f"{opened}{render(children)}</{name}>")
+
+
+def with_code(text: str) -> Child:
+    """Return a text in which words between backticks are code."""
+    return [tag("code", words) if index % 2 else words for index, words in enumerate(_CODE.split(text))]
 
 
 def samples(colours: Mapping[str, str]) -> dict[str, Markup]:

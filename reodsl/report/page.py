@@ -41,7 +41,7 @@ from reodsl.report import (
     verdict_words,
 )
 from reodsl.report.curve_chart import add_intervals, is_logarithmic
-from reodsl.report.markup import Child, Markup, json_block, tag
+from reodsl.report.markup import Child, Markup, json_block, tag, with_code
 from reodsl.report.material import MEAN, Material, reading
 from reodsl.report.ranking import choose_highlighted, keep_arms, note_left_out
 from reodsl.report.study_tables import Subset, balanced_table
@@ -187,8 +187,8 @@ def first_chart(
     about: list[Child] = ["Each response is cut off at the budget and the model must answer immediately. "]
     if score is not None and material.frontier().height:
         about.append(
-            "The dashed line is the plain frontier, the best measured accuracy at each budget among the arms tagged "
-            "frontier. "
+            f"The dashed line is {_name_frontier(material)}. REG, the reasoning efficiency gap, is the area between a "
+            "frontier and an arm's curve, in tokens: lower is better, and below 0 an arm beats the frontier. "
         )
     if material.curves["low"].drop_nulls().len():
         about.append(f"Shading: {100 * study.confidence:g}% intervals. ")
@@ -211,6 +211,18 @@ def first_chart(
         ]
     group = figures.curve_group(gallery, material, charts[0][0], [MEAN], keys=ranking_list)
     return [tag("div", group, class_="first"), tag("p", about, class_="note")]
+
+
+def _name_frontier(material: Material) -> str:
+    """Return what the scored frontier is, with its arms or, if these are fewer, the arms outside."""
+    inside = [arm for arm in material.arms if arm in material.frontier_arms]
+    outside = [arm for arm in material.arms if arm not in inside]
+    if not inside:
+        return "the published frontier"
+    arms = verdict_words.join_arms(inside)
+    if len(outside) < len(inside):
+        arms = f"all arms but {verdict_words.join_arms(outside)}" if outside else "all arms"
+    return f"the plain frontier, the best measured accuracy at each budget among {arms}"
 
 
 def _curve_charts(material: Material) -> list[tuple[str, Sequence[str]]]:
@@ -251,7 +263,7 @@ def header(material: Material, table: pl.DataFrame, first: Child, settling: Sequ
         verdict(material.verdict, settling, _describe(material, table)),
         tag(
             "div",
-            tag("p", study.doc, class_="lede") if study.doc else None,
+            tag("p", with_code(study.doc), class_="lede") if study.doc else None,
             tag("ul", items, class_="facts"),
             class_="said",
         ),
@@ -273,11 +285,12 @@ def verdict(
     lines = verdict_words.sentences(study_verdict) or otherwise
     if not lines:
         return None
-    advice = (
-        tag("p", settling[0], [(" ", tag("code", command)) for command in settling[1:]]) if settling else None
-    )
     more = tag("p", " ".join(lines[1:])) if lines[1:] else None
-    words = tag("p", lines[0], class_="headline"), more, advice
+    advice = tag("p", settling[0]) if settling else None
+    commands = [
+        tag("details", tag("summary", "How to run this"), tag("code", command)) for command in settling[1:]
+    ]
+    words = tag("p", lines[0], class_="headline"), more, advice, commands
     return tag("div", words, class_="verdict")
 
 

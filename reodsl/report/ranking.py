@@ -79,7 +79,7 @@ def ranking(material: Material, table: pl.DataFrame) -> Markup | None:
     """Return a list of at most `MOST_LISTED` arms and the baseline, in the order of the page; None without a score.
 
     Each arm has a button that switches its curve, and REG's difference from the baseline, or REG itself if there is no
-    difference. Tags mark leaders (`leads`, `tied` or `not ranked`), the baseline, and members of the frontier.
+    difference. Tags mark leaders (`leads`, `tied` or `not ranked`) and the baseline.
 
     Args:
         material: results of the run.
@@ -102,7 +102,7 @@ def ranking(material: Material, table: pl.DataFrame) -> Markup | None:
         compared = rows[arm].get("difference") is not None
         lead = cell(rows[arm], MEAN, "difference" if compared else "reg", roomy=True)
         number = tag("b", "" if compared else mark, lead.text, class_=lead.tone or None)
-        tags = {state: arm in leaders, "baseline": arm == base, "frontier": arm in material.frontier_arms}
+        tags = {state: arm in leaders, "baseline": arm == base}
         parts = (
             marks[arm],
             tag("span", cut(arm), class_="name"),
@@ -113,7 +113,7 @@ def ranking(material: Material, table: pl.DataFrame) -> Markup | None:
     if len(arms) < len(rows):
         items.append(tag("li", f"and {len(rows) - len(arms)} more, in the table"))
     head = "REG" if base is None else say_against(base)
-    return tag("div", tag("p", f"{head}, in tokens"), tag("ol", items), class_="standing")
+    return tag("div", tag("p", f"{head}, in tokens: lower is better"), tag("ol", items), class_="standing")
 
 
 def matrix(material: Material) -> Markup | None:

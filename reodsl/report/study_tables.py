@@ -15,7 +15,7 @@ from reodsl.ir.study import PublishedTable, Table
 from reodsl.numbers.arm_scores import balance_questions
 from reodsl.numbers.reg import change_pct
 from reodsl.report import formats
-from reodsl.report.markup import Markup, data_table, name_cell, tag
+from reodsl.report.markup import Markup, data_table, name_cell, tag, with_code
 from reodsl.report.material import MEAN, Material, reading, title
 
 _COLUMNS = ("benchmark", "question", "sample", "tokens", "correct")
@@ -248,7 +248,7 @@ def published_comparison(layout: Table, frame: pl.DataFrame) -> Markup | None:
     return tag(
         "div",
         tag("h4", "Comparison with published numbers"),
-        tag("p", printed.doc, class_="about") if printed.doc else None,
+        tag("p", with_code(printed.doc), class_="about") if printed.doc else None,
         _table(frame, first),
         [tag("details", tag("summary", title(name)), _table(frame, name)) for name in folded],
         [tag("p", line, class_="about") for line in list_unmatched(layout, frame)],

@@ -31,7 +31,8 @@ def sentences(verdict: StudyVerdict | None) -> tuple[str, ...]:
     if verdict.pairs[0].low is None:
         lead = f"The arms cannot be ranked: {_questions(verdict)} shows no spread."
         return (lead, *_overlap(verdict))
-    return (_lead(verdict), *_largest(verdict), *_equivalent(verdict), *_overlap(verdict), _evidence(verdict))
+    lines = (_lead(verdict), *_list_followers(verdict), *_largest(verdict), *_equivalent(verdict))
+    return (*lines, *_overlap(verdict), _evidence(verdict))
 
 
 def settle(
@@ -57,18 +58,17 @@ def settle(
 
     pair = verdict.tied[0]
     lines = [f"If {pair.one} and {pair.two} truly differ by {formats.number(abs(pair.value))} tokens, "]
-    ways = [f"{enough(sizes.seeds)} make it significant"] if sizes.seeds is not None else []
-    if sizes.same_seeds is not None:
-        ways.append(
-            f"{enough(sizes.same_seeds)} show that they are the same within {formats.number(verdict.margin)} tokens"
-        )
+    ways = [f"find it with {enough(sizes.seeds)}"] if sizes.seeds is not None else []
     if sizes.questions is not None and sizes.seeds is None:
-        ways.append(f"{sizes.questions:,} questions instead of {verdict.questions:,} make it significant")
+        ways.append(f"find it with {sizes.questions:,} questions instead of {verdict.questions:,}")
+    if sizes.same_seeds is not None:
+        margin = formats.number(verdict.margin)
+        ways.append(f"show that they are the same within {margin} tokens with {enough(sizes.same_seeds)}")
     least = min(filter(None, (sizes.seeds, sizes.same_seeds)), default=None)
     lines[0] += (
-        f"{', and '.join(ways)} in {in_percent(CHANCE)}% of studies."
+        f"a study has {in_percent(CHANCE)}% power to {', and to '.join(ways)}."
         if ways
-        else "no study of a feasible size makes it significant."
+        else f"no study of a feasible size has {in_percent(CHANCE)}% power to find it."
     )
     if verdict.trained_once and any(arm.stages for arm in spec.study.arms):
         least = SEEDS_FOR_SPREAD
@@ -186,6 +186,19 @@ def is_tie(verdict: StudyVerdict) -> bool:
     return all(pair.low is None or pair.high is None or pair.low <= 0 <= pair.high for pair in verdict.tied)
 
 
+def _list_followers(verdict: StudyVerdict) -> list[str]:
+    """Return a sentence on arms that do not lead but have a significantly lower REG than the baseline; none without."""
+    lower = [pair for pair in verdict.against_baseline if pair.significant and pair.value < 0]
+    followers = [pair for pair in lower if pair.one not in verdict.leaders]
+    # Without a significant leader, the headline names the others.
+    if not followers or len(followers) == len(lower):
+        return []
+    arms, verb = join_arms([pair.one for pair in followers]), "has" if len(followers) == 1 else "have"
+    return [
+        f"{arms} also {verb} a significantly lower REG than {verdict.baseline}, by {_sizes(followers)} tokens."
+    ]
+
+
 def _largest(verdict: StudyVerdict) -> list[str]:
     """Return a sentence on the two leaders that differ most; no sentence for fewer than three leaders."""
     if len(verdict.leaders) < 3:
@@ -227,11 +240,11 @@ def _overlap(verdict: StudyVerdict) -> list[str]:
         return []
     if len(verdict.tied) == 1:
         (pair,) = verdict.tied
-        return [f"{equal(pair)} of {join_arms(verdict.leaders)} are the same text."]
+        return [f"{join_arms(verdict.leaders)} wrote the same text in {equal(pair)}."]
     span = " to ".join(dict.fromkeys(f"{formats.percent(share, 0)}%" for share in (shares[0], shares[-1])))
-    count = "each" if len(shares) == len(verdict.tied) else str(len(shares))
+    count = f"{len(shares)} of " if len(shares) < len(verdict.tied) else ""
     return [
-        f"In {count} of the {len(verdict.tied)} pairs of leading arms {span} of the responses are the same text."
+        f"In {count}all {len(verdict.tied)} pairs of leading arms both wrote the same text in {span} of the responses."
     ]
 
 

@@ -112,6 +112,17 @@ def test_the_headline_says_who_leads(regs: dict[str, float], headline: str) -> N
     assert sentences(verdict(regs))[0] == headline
 
 
+def test_arms_behind_the_leader_that_also_beat_the_baseline_are_named() -> None:
+    led = sentences(verdict({"reo": -1.0, "shrink": 4.0, "harmony": 9.0, "vanilla": 18.0, "late": 25.0}))
+    assert (
+        led[1]
+        == "shrink and harmony also have a significantly lower REG than vanilla, by 9.0 to 14.0 tokens."
+    )
+    assert not any(
+        "also" in line for line in sentences(verdict({"reo": -1.0, "shrink": 17.0, "vanilla": 18.0}))
+    )
+
+
 def test_more_than_two_that_tie_are_followed_by_their_widest_pair() -> None:
     three = verdict({"reo": -1.0, "norm": 0.5, "mean": 0.0, "vanilla": 18.0})
     assert sentences(three)[1] == "reo and norm differ most, by 1.5 tokens (95% CI −0.5 to 3.5)."
@@ -193,7 +204,7 @@ def test_equal_responses_of_arms_that_lead_are_counted() -> None:
     def shared(same: int) -> tuple[str, ...]:
         return sentences(replace(first, tied=(replace(first.tied[0], common=EqualResponses(same, 576)),)))
 
-    assert "545 of 576 responses of reo and norm are the same text." in shared(545)
+    assert "reo and norm wrote the same text in 545 of 576 responses." in shared(545)
     assert not any("same text" in line for line in shared(200))
 
 
@@ -204,7 +215,9 @@ def test_equal_responses_of_several_leaders_are_a_range() -> None:
         for pair, same in zip(three.tied, (180, 130, 20), strict=True)
     )
     said = sentences(replace(three, tied=counted))
-    assert "In 2 of the 3 pairs of leading arms 65% to 90% of the responses are the same text." in said
+    assert (
+        "In 2 of all 3 pairs of leading arms both wrote the same text in 65% to 90% of the responses." in said
+    )
 
 
 def test_without_a_spread_or_a_second_arm_nothing_is_told_apart() -> None:
@@ -254,12 +267,13 @@ def test_a_report_without_a_verdict_takes_away_the_one_that_was_there(tmp_path: 
         (
             (9, 5, 400),
             3,
-            "9 seeds (6 more, 6h) make it significant, and 5 seeds (2 more, 2h) show that",
+            "a study has 80% power to find it with 9 seeds (6 more, 6h), and to show that they are the same within 1.9 "
+            "tokens with 5 seeds (2 more, 2h).",
             "1,2,3,4,5",
         ),
-        ((None, None, 400), 3, "400 questions instead of 96 make it significant in 80% of studies.", ""),
+        ((None, None, 400), 3, "a study has 80% power to find it with 400 questions instead of 96.", ""),
         ((None, None, 400), 1, "Measuring how much trainings differ takes 3 seeds (2 more, 2h).", "1,2,3"),
-        ((None, None, None), 3, "no study of a feasible size makes it significant.", ""),
+        ((None, None, None), 3, "no study of a feasible size has 80% power to find it.", ""),
     ],
 )
 def test_a_tie_says_what_would_settle_it(sizes: tuple[int, ...], seeds: int, words: str, more: str) -> None:
