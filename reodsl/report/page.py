@@ -85,7 +85,7 @@ def page(
         ("training", "Training", _below_note(note, training_section(gallery, charts))),
         ("budgets", "Budgets and weights", _budgets(gallery, material)),
         ("examples", "Responses", examples.section(material)),
-        ("provenance", "How this was made", provenance.section(material, installed)),
+        ("provenance", "Provenance", provenance.section(material, installed)),
     ]
     present = [(key, name, body) for key, name, body in sections if body]
     lines = [tag("b", "This study is not finished."), *(tag("p", line) for line in material.unfinished)]
@@ -186,10 +186,14 @@ def first_chart(
     study, score = material.study, material.study.score
     about: list[Child] = ["Each response is cut off at the budget and the model must answer immediately. "]
     if score is not None and material.frontier().height:
+        edge = "the cross-fitted frontier, whose best arm is chosen on other questions,"
         about.append(
-            f"The dashed line is {_name_frontier(material)}. REG, the reasoning efficiency gap, is the area between a "
-            "frontier and an arm's curve, in tokens: lower is better, and below 0 an arm beats the frontier. "
+            f"The dashed line is {_name_frontier(material)}. REG, the reasoning efficiency gap, is the area between "
+            f"{edge if material.frontier_arms else 'it'} "
+            "and an arm's curve, in tokens: lower is better, and below 0 an arm beats the frontier. "
         )
+    if score is not None and score.relative_to in material.arms:
+        about.append(f"{notes.star(score)} ")
     if material.curves["low"].drop_nulls().len():
         about.append(f"Shading: {100 * study.confidence:g}% intervals. ")
     if score is not None and score.relative_to in material.arms and material.frontier().height:

@@ -62,8 +62,10 @@ def settle(
     if sizes.questions is not None and sizes.seeds is None:
         ways.append(f"find it with {sizes.questions:,} questions instead of {verdict.questions:,}")
     if sizes.same_seeds is not None:
-        margin = formats.number(verdict.margin)
-        ways.append(f"show that they are the same within {margin} tokens with {enough(sizes.same_seeds)}")
+        ways.append(
+            f"show that they are the same within {formats.number(verdict.margin)} tokens with "
+            f"{enough(sizes.same_seeds)}"
+        )
     least = min(filter(None, (sizes.seeds, sizes.same_seeds)), default=None)
     lines[0] += (
         f"a study has {in_percent(CHANCE)}% power to {', and to '.join(ways)}."
@@ -200,7 +202,13 @@ def _list_followers(verdict: StudyVerdict) -> list[str]:
 
 
 def _largest(verdict: StudyVerdict) -> list[str]:
-    """Return a sentence on the two leaders that differ most; no sentence for fewer than three leaders."""
+    """Return a sentence on how far the only leader is ahead of the next arm, or on the two leaders that differ most.
+
+    There is no sentence for two leaders, whose difference is in the headline, and if the next arm is the baseline.
+    """
+    if len(verdict.leaders) == 1 and verdict.baseline not in verdict.arms[:2]:
+        (pair,) = (pair for pair in verdict.pairs if (pair.one, pair.two) == verdict.arms[:2])
+        return [f"{pair.two} is next: {pair.one}'s REG is lower by {_gain(pair, verdict)}."]
     if len(verdict.leaders) < 3:
         return []
     pair = min(verdict.tied, key=lambda pair: pair.value)
@@ -227,25 +235,11 @@ def _equivalent(verdict: StudyVerdict) -> list[str]:
 
 
 def _overlap(verdict: StudyVerdict) -> list[str]:
-    """Return a sentence on pairs of leaders whose responses often have equal texts; no sentence without such a pair.
-
-    In such a pair the share of responses with equal texts is at least `ALIKE_SHARE`.
-    """
-    shares = sorted(
-        pair.common.same / pair.common.compared
-        for pair in verdict.tied
-        if pair.common is not None and pair.common.same >= ALIKE_SHARE * pair.common.compared > 0
-    )
-    if not shares:
+    """Return a sentence on two leaders that often write the same text; no sentence below a share of `ALIKE_SHARE`."""
+    common = verdict.tied[0].common if len(verdict.tied) == 1 else None
+    if common is None or not common.same >= ALIKE_SHARE * common.compared > 0:
         return []
-    if len(verdict.tied) == 1:
-        (pair,) = verdict.tied
-        return [f"{join_arms(verdict.leaders)} wrote the same text in {equal(pair)}."]
-    span = " to ".join(dict.fromkeys(f"{formats.percent(share, 0)}%" for share in (shares[0], shares[-1])))
-    count = f"{len(shares)} of " if len(shares) < len(verdict.tied) else ""
-    return [
-        f"In {count}all {len(verdict.tied)} pairs of leading arms both wrote the same text in {span} of the responses."
-    ]
+    return [f"{join_arms(verdict.leaders)} wrote the same text in {equal(verdict.tied[0])}."]
 
 
 def _evidence(verdict: StudyVerdict) -> str:
