@@ -94,11 +94,12 @@ class Node:
     """An expression. Equal expressions have equal hashes, so that facts about them can be kept in sets.
 
     Expressions are plain dataclasses, which are made faster than models, and are validated where a model holds them.
-    `presentation` names fields that are for people, as in `IR`.
+    `presentation` and `later` name fields as in `IR`; at None a `later` field is omitted from the canonical form alone.
     """
 
     __pydantic_config__: ClassVar[Any] = {"extra": "forbid", "allow_inf_nan": False}
     presentation: ClassVar[frozenset[str]] = frozenset()
+    later: ClassVar[frozenset[str]] = frozenset()
 
 
 def _names_of(kind: Any) -> tuple[str, ...] | None:
@@ -216,7 +217,11 @@ def anonymous(value: Any) -> Any:
 def identifying(value: IR | Node) -> Sequence[str]:
     """Return the names of the fields that identify a value, which are those in its canonical form."""
     if isinstance(value, Node):
-        return [name for name in names_of(type(value)) or () if name not in value.presentation]
+        return [
+            name
+            for name in names_of(type(value)) or ()
+            if name not in value.presentation and not (name in value.later and getattr(value, name) is None)
+        ]
     return _without_defaults(value, _identifying_fields(type(value)))
 
 

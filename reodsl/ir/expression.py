@@ -11,7 +11,7 @@ import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, fields, replace
 from functools import cache
-from typing import Annotated, Any, Literal, TypeAlias
+from typing import Annotated, Any, ClassVar, Literal, TypeAlias
 
 from pydantic import Field
 
@@ -399,15 +399,16 @@ class Aggregate(Node):
     """A statistic of `value` over the responses, or the splits, in `over` that meet `where`; `empty` if none does.
 
     `group` is the question's responses in this step, `ref` the reference model's responses to the question, and `history`
-    the last responses to it in earlier steps of the stage, at most `last` of them. With `splits`, `var` is the name of a
+    the last responses to it in earlier steps of the stage: `last`, or else `MEMORY`. With `splits`, `var` is the name of a
     split in tokens. `std` is the population's standard deviation; `count` counts.
     """
 
+    later: ClassVar[frozenset[str]] = frozenset({"last"})
     op: Literal["aggregate"] = "aggregate"  # the tag of the class
     fn: Statistic  # the statistic
     var: str  # name of a response or a split in `value`
     over: Literal["group", "ref", "history", "splits"]  # what it runs over
-    last: int = MEMORY  # the most responses, for `history`
+    last: int | None = None  # the most responses, for `history`
     value: Expression  # its value for each
     where: Expression | None = None  # condition on each
     empty: Expression | None = None  # its value over nothing

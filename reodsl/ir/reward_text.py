@@ -8,7 +8,6 @@ from typing import Any
 
 from reodsl.diagnostics.model import quote
 from reodsl.ir.expression import (
-    MEMORY,
     METRIC,
     READINGS,
     TRACK,
@@ -185,7 +184,7 @@ def _write_expression(value: Expression) -> tuple[str, int]:
             then, test = expression_text(value.then, _OR), expression_text(value.test, _OR)
             return f"{then} if {test} else {expression_text(value.other)}", _IF
         case Aggregate():
-            earlier = "history(x)" if value.last == MEMORY else f"history(x, last: {value.last})"
+            earlier = "history(x)" if value.last is None else f"history(x, last: {value.last})"
             return _write_statistic(value, earlier if value.over == "history" else value.over), _ATOM
         case TokenRun():
             tokens = value.of + ("" if value.cut is None else f"[:{expression_text(value.cut)}]")

@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from reodsl.ir.expression import (
+    MEMORY,
     TRACK,
     Aggregate,
     Attribute,
@@ -196,7 +197,7 @@ def _aggregate(node: Aggregate, scope: _Scope) -> float:
         ]
     else:
         group = scope.group
-        earlier = group.history[-node.last :]
+        earlier = group.history[-(node.last or MEMORY) :]
         members = {"group": group.rollouts, "ref": group.reference, "history": earlier}[node.over]
         scopes = [replace(scope, responses={**scope.responses, node.var: member}) for member in members]
     return _summarise(node, scopes, scope)

@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 
 from reodsl.ir.base import IR, Node, parts_of
 from reodsl.ir.expression import (
+    MEMORY,
     TRACK,
     Aggregate,
     Attribute,
@@ -603,8 +604,8 @@ class _Evaluator:
             members, present = self.column(node.var, inner, "length"), np.full((1,) * self.axes, True)
             if node.over == "history":
                 past = self.earlier.present
-                newer = np.cumsum(past[:, ::-1], axis=1)[:, ::-1]  # responses from each one to the last
-                present = self.along(past & (newer <= node.last), axis)
+                later = np.cumsum(past[:, ::-1], axis=1)[:, ::-1]  # responses from each one on
+                present = self.along(past & (later <= (node.last or MEMORY)), axis)
         value = np.ones_like(members) if node.fn == "count" else self.value(node.value, inner)
         keep = present if node.where is None else present & (self.value(node.where, inner) != 0)
         value, keep, _ = np.broadcast_arrays(value, keep, members)

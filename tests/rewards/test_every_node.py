@@ -399,6 +399,14 @@ def test_a_mistake_about_whose_responses_is_told_once(line: str, code: str, tmp_
     assert [each.code for each in check_file(path).diagnostics if each.severity == "error"] == [code]
 
 
+@pytest.mark.parametrize(("total", "codes"), [("history(x, last: 8)", []), ("history(x)", ["E0307"])])
+def test_a_share_is_counted_over_the_same_responses(total: str, codes: list[str], tmp_path: Path) -> None:
+    path = tmp_path / "own.reo"
+    part = "count(z for z in history(x, last: 8) if correct(z))"
+    path.write_text(f"reward r {{ 1 / (1.5 - {part} / max(count(z for z in {total}), 1)) }}\n")
+    assert [each.code for each in check_file(path).diagnostics if each.severity == "error"] == codes
+
+
 def test_a_measure_of_an_evaluation_has_no_history(tmp_path: Path) -> None:
     path = tmp_path / "own.reo"
     for value in ("mean(len(z) for z in history(x))", "mean(mean(len(w) for w in history(x)) for z in arm)"):

@@ -376,7 +376,7 @@ def _is_share(count: Expression, total: Expression) -> bool:
         and count.empty is None
         and any(
             isinstance(item, Aggregate)
-            and (item.fn, item.over, item.var) == ("count", count.over, count.var)
+            and replace(item, where=None, empty=None) == replace(count, where=None)
             and _split_conjuncts(item.where) <= _split_conjuncts(count.where)
             for item in totals
         )

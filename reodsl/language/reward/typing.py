@@ -1024,7 +1024,7 @@ def _type_statistic(
         fail(body, "E0208", f"`{over.var.name}` is the current split of the `dense` line", over, hint)
     if source == "splits" and not body.is_measure:
         check_splits(body, over.over)
-    last = _read_last(body, over.over) if source == "history" else MEMORY
+    last = _read_last(body, over.over) if source == "history" else None
     inner, variable = _enter_statistic(body, over, source)
     value, where, empties = _type_inside(body, inner, name, over, expr.args[1:])
     reason = NO_EARLIER if source == "history" else NONE_LEFT if over.condition is not None else ""
@@ -1260,8 +1260,8 @@ def _find_source(body: FormulaScope, over: tree.Expr) -> Source | None:
     return "splits" if over == tree.Name("splits", over.span) or are_splits(body, over) else None
 
 
-def _read_last(body: FormulaScope, over: tree.Expr) -> int:
-    """Return how many of the last responses to a question `history(x, last: N)` has; `MEMORY` without `last`.
+def _read_last(body: FormulaScope, over: tree.Expr) -> int | None:
+    """Return how many of the last responses to a question `history(x, last: N)` has; None without `last`.
 
     If `N` is a parameter whose argument is not known yet, the result is 1.
 
@@ -1271,7 +1271,7 @@ def _read_last(body: FormulaScope, over: tree.Expr) -> int:
     assert isinstance(over, tree.Call)
     match over.args[1:]:
         case ():
-            return MEMORY
+            return None
         case (tree.Arg(name=tree.Ident("last"), value=count),) if not isinstance(
             count, (tree.Binding, tree.Comprehension)
         ):
@@ -1280,8 +1280,9 @@ def _read_last(body: FormulaScope, over: tree.Expr) -> int:
                 return 1
             if value.unit == PLAIN and value.is_constant and value.low in range(1, MEMORY + 1):
                 return int(value.low)
-    message = f"`last` of `history` is a whole number from 1 to {MEMORY:,}"
-    fail(body, "E0301", message, over, "write `for z in history(x, last: 32)`")
+    fail(
+        body, "E0301", f"`last` is a whole number from 1 to {MEMORY:,}", over, "write `history(x, last: 32)`"
+    )
 
 
 def _refuse_history(body: FormulaScope, expr: tree.Expr) -> None:
