@@ -19,7 +19,7 @@ from reodsl.ir import Origin, Spec
 from reodsl.ir.base import locate
 from reodsl.ir.cluster import Cluster, Hardware
 from reodsl.ir.expression import Constant, Correct, ForcedAnswer, Infix, PriorSplit, TokenRun, Variable
-from reodsl.ir.reward import Budgets, DenseReward, Metric, Part, Reward, Steps
+from reodsl.ir.reward import Budgets, DenseReward, Metric, Part, Reward, Steps, Track
 from reodsl.ir.training import Batch, FromModel, Lora, Loss, MovingAverage
 from reodsl.price import History, Price, Prices, lower_placed, price, show
 from reodsl.price.history import Facts, MeasuredTask
@@ -301,6 +301,13 @@ def test_adapters_save_a_quarter_of_the_products_and_nothing_of_attention() -> N
         assert _pass_flops(plain, sizes, read, devices, 2, 1) == pytest.approx(
             (7 * products + 7 * attention, 7 * attention)
         )
+
+
+def test_a_weight_that_moves_costs_what_a_constant_does() -> None:
+    """Although it begins at 0, where a constant would need no reference model."""
+    follows = make.outcome().model_copy(update={"tracks": (Track(name="beta", value=Constant(value=0)),)})
+    moving = {"kl": "reward.beta", "entropy": "reward.beta"}
+    assert one(follows, **moving) == one(follows, kl=0.3, entropy=0.3) != one(follows)
 
 
 def test_a_teacher_costs_its_passes() -> None:
