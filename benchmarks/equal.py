@@ -3,8 +3,8 @@
     python -m benchmarks.equal TASK STEPS FOLDER SEED…   # train what is missing, with runs in FOLDER; then keep the numbers
     python -m benchmarks.equal                           # write the page's tables from the numbers that are kept
 
-TASK is `two_ways` or `chain`. The numbers of 8 steps are kept in benchmarks/tables/equal_TASK.parquet, with a row for each
-arm, seed and question; those of 4, 16 and 36 steps as means over questions in equal_steps.csv.
+TASK is `two_ways` or `chain`. The numbers of its primary look (`STEPS`) are kept in benchmarks/tables/equal_TASK.parquet,
+with a row for each arm, seed and question; those of other looks as means over questions in equal_steps.csv.
 """
 
 from __future__ import annotations
@@ -37,9 +37,9 @@ SAME = {"reo_10": "ten budgets", "oracle": "the oracle's budgets"}
 """The arms that are tested for being the same as REO-RL with five budgets."""
 SEEDS = range(2001, 2001)
 """The seeds that test; none until the page is registered."""
-STEPS = 8
-"""The steps of the primary look; seeds of other looks are the first `FEW`."""
-LOOKS = (4, 16, 36)
+STEPS = {"two_ways": 8, "chain": 16}
+"""The steps of the primary look of each task; other looks take the first `FEW` seeds."""
+LOOKS = (4, 8, 16, 36)
 FEW = 3
 LEVEL = 0.05
 MARGIN = 1.5
@@ -263,7 +263,8 @@ def main() -> None:
         rewrite(PAGE, texts())
         return
     task, steps, folder = sys.argv[1], int(sys.argv[2]), Path(sys.argv[3])
-    allowed = SEEDS if steps == STEPS else SEEDS[:FEW] if steps in LOOKS else ()
+    is_primary = steps == STEPS[task]
+    allowed = SEEDS if is_primary else SEEDS[:FEW] if steps in LOOKS else ()
     for seed in map(int, sys.argv[4:]):
         if seed not in allowed:
             raise SystemExit(f"seed {seed} with {steps} steps is not registered in {PAGE.name}")
@@ -271,7 +272,7 @@ def main() -> None:
         if not (out / "tables" / "per_seed.parquet").exists():
             train(f"equal_{task}", out, [f"seeds=[{seed}]", f"rl_steps={steps}"])
         rows = read_cells(out, LONGEST[task], seed)
-        if steps == STEPS:
+        if is_primary:
             keep(rows, KEPT / f"equal_{task}.parquet", ("arm", "seed", "benchmark", "question"))
             continue
         means = rows.group_by("arm", "seed", maintain_order=True).agg(
