@@ -35,7 +35,7 @@ RIVALS = {
 }
 SAME = {"reo_10": "ten budgets", "oracle": "the oracle's budgets"}
 """The arms that are tested for being the same as REO-RL with five budgets."""
-SEEDS = range(2001, 2001)
+SEEDS = range(3001, 3001)
 """The seeds that test; none until the page is registered."""
 STEPS = {"two_ways": 8, "chain": 16}
 """The steps of the primary look of each task; other looks take the first `FEW` seeds."""
