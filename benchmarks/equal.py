@@ -35,8 +35,8 @@ RIVALS = {
 }
 SAME = {"reo_10": "ten budgets", "oracle": "the oracle's budgets"}
 """The arms that are tested for being the same as REO-RL with five budgets."""
-SEEDS = range(3001, 3001)
-"""The seeds that test; none until the page is registered."""
+SEEDS = range(3001, 3043)
+"""The seeds that test, as the page registers them."""
 STEPS = {"two_ways": 8, "chain": 16}
 """The steps of the primary look of each task; other looks take the first `FEW` seeds."""
 LOOKS = (4, 8, 16, 36)
@@ -83,6 +83,19 @@ def read_cells(run: Path, longest: int, seed: int) -> pl.DataFrame:
                 )
             )
     return pl.concat(parts).with_columns(pl.col("accuracy", "length", "area").cast(pl.Float32))
+
+
+def read_generated(run: Path) -> pl.DataFrame:
+    """Return what each trained arm of a run generated in its steps of RL.
+
+    Returns:
+        Columns `arm`, `generated` (tokens of responses) and `forced` (answers that were forced at budgets).
+    """
+    steps = pl.read_parquet(run / "tables" / "training.parquet").filter(pl.col("method") != "sft")
+    return steps.group_by("arm", maintain_order=True).agg(
+        pl.col("tokens").sum().cast(pl.Int64).alias("generated"),
+        pl.col("forced_answers").sum().cast(pl.Int64).alias("forced"),
+    )
 
 
 def arrange(rows: pl.DataFrame) -> Cells:
@@ -171,13 +184,21 @@ def equivalence(tasks: Mapping[str, Cells]) -> str:
 
 def list_arms(rows: pl.DataFrame, task: str) -> str:
     """Return a row for each arm: means over seeds and questions."""
-    means = rows.group_by("arm", maintain_order=True).agg(pl.col("accuracy", "length", "area").mean())
+    measures = ("accuracy", "length", "area", "generated", "forced")
+    means = rows.group_by("arm", maintain_order=True).agg(pl.col(*measures).mean())
     (vanilla,) = means.filter(pl.col("arm") == "vanilla")["area"]
     body = [
-        (arm, f"{in_percent(accuracy, 1)}%", f"{length:.1f}", f"{area - vanilla:+.2f}")
-        for arm, accuracy, length, area in means.sort("area").iter_rows()
+        (
+            arm,
+            f"{in_percent(accuracy, 1)}%",
+            f"{length:.1f}",
+            f"{area - vanilla:+.2f}",
+            *("–" if count is None else f"{count:,.0f}" for count in trained),
+        )
+        for arm, accuracy, length, area, *trained in means.sort("area").iter_rows()
     ]
-    return markdown((task, ">accuracy", ">tokens", ">REG less vanilla RL's"), body)
+    head = (task, ">accuracy", ">tokens", ">REG less vanilla RL's", ">tokens in training", ">forced answers")
+    return markdown(head, body)
 
 
 def texts() -> dict[str, str]:
@@ -273,6 +294,7 @@ def main() -> None:
             train(f"equal_{task}", out, [f"seeds=[{seed}]", f"rl_steps={steps}"])
         rows = read_cells(out, LONGEST[task], seed)
         if is_primary:
+            rows = rows.join(read_generated(out), on="arm", how="left", maintain_order="left")
             keep(rows, KEPT / f"equal_{task}.parquet", ("arm", "seed", "benchmark", "question"))
             continue
         means = rows.group_by("arm", "seed", maintain_order=True).agg(

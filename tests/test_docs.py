@@ -25,11 +25,13 @@ PAGES = [
 ]
 OTHERS = [ROOT / "CHANGELOG.md", ROOT / "editors/vscode/README.md", *(ROOT / "benchmarks").glob("*.md")]
 BLOCK = re.compile(r"^```(\w*)\n(.*?)^```", re.M | re.S)
+WRITTEN = re.compile(r"<!-- (?!registered)(\w+): begin -->.*?<!-- \1: end -->", re.S)
+"""A part of a page that a program writes."""
 LINK = re.compile(r"\]\(([^)#\s]*)(?:#([^)\s]+))?\)")
 MOVES = runpy.run_path(str(ROOT / "docs" / "site" / "moved.py"))
 GENERATED = {"REFERENCE.md", "METHODS.md", "JSON.md"}
 WORDS = {
-    "README.md": 800,
+    "README.md": 650,
     "landing.md": 300,
     "START.md": 1000,
     "LANGUAGE.md": 1600,
@@ -42,11 +44,11 @@ WORDS = {
     "CONTRIBUTING.md": 1600,
     "CLUSTERS.md": 2600,
     "COMPARISON.md": 900,
-    "EVIDENCE.md": 2900,
+    "EVIDENCE.md": 1100,
     "GRADING.md": 2500,
     "LOG.md": 1900,
     "OWN_CODE.md": 1800,
-    "PREREGISTERED.md": 650,
+    "PREREGISTERED.md": 520,
     "PRICE.md": 1700,
     "PROOFS.md": 2200,
     "RESULTS.md": 1600,
@@ -56,7 +58,12 @@ WORDS = {
     "TOOLS.md": 900,
     "TRAINING.md": 2600,
 }
-"""The most words that a page by hand may have, as `wc -w` counts them: these only go down."""
+"""The most words that a page may have by hand: these only go down."""
+
+
+def count_words(page: Path) -> int:
+    """Return a page's words by hand, as `wc -w` counts them."""
+    return len(WRITTEN.sub("", page.read_text()).split())
 
 
 def blocks(kind: str) -> list[tuple[str, str]]:
@@ -114,7 +121,7 @@ def test_an_address_that_moved_leads_on(old: str, new: str) -> None:
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_a_page_stays_within_its_words(page: Path) -> None:
     if page.name not in {*GENERATED, *MOVES["GONE"]}:
-        assert len(page.read_text().split()) <= WORDS[page.name]
+        assert count_words(page) <= WORDS[page.name]
 
 
 def test_all_pages_by_hand_stay_within_their_words() -> None:
@@ -122,7 +129,7 @@ def test_all_pages_by_hand_stay_within_their_words() -> None:
     pages = [
         page for page in (*PAGES, *OTHERS) if page.name not in GENERATED and page.parent.name != "benchmarks"
     ]
-    assert sum(len(page.read_text().split()) for page in pages) <= 41_300
+    assert sum(map(count_words, pages)) <= 39_230
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
