@@ -363,9 +363,10 @@ def evaluate_name(ctx: Context, expr: tree.Name, scope: Scope, type_: Type | Non
     if words or nearest(name, unprovided) is None:
         kinds = () if type_ is None else list_kinds(type_)
         quoted = suggest_quotes(expr, scope) if isinstance(type_, Text) else None
-        unlike = name not in RESPONSE_NAMES and nearest(name, scope.names()) is None
-        if unlike and _takes_moving(type_):
-            quoted = f"write `reward.{name}`, if a track or metric of the stage's reward is meant"
+        if name not in RESPONSE_NAMES and _takes_moving(type_):
+            near = nearest(name, scope.names())
+            other = f", or `{near}`" if near is not None and not is_reward(ctx, scope.module, near) else ""
+            quoted = f"write `reward.{name}`, if a track or metric of the stage's reward is meant{other}"
         numbers = [t for t in type_.options if isinstance(t, Num)] if isinstance(type_, AnyOf) else []
         report_name(ctx, expr, scope, words, kinds, quoted, numbers[0] if numbers else None)
     raise NoValue
@@ -504,8 +505,7 @@ def evaluate_attribute(ctx: Context, expr: tree.Attribute, scope: Scope, type_: 
         )
     setting = record.get(name)
     if setting is None:
-        stages = record.stages if isinstance(record, DeclaredExperiment) else ()
-        names = [*record.fields, *(["stages"] if stages else [])]
+        has_stages = isinstance(record, DeclaredExperiment) and bool(record.stages)
         is_stage_name = isinstance(record, DeclaredExperiment) and name in [
             stage.name for stage in list_stages(ctx, record)
         ]
@@ -516,7 +516,9 @@ def evaluate_attribute(ctx: Context, expr: tree.Attribute, scope: Scope, type_: 
             "unknown",
             help=f"write `{record.name}.stages[{name}]`, if that stage is meant"
             if is_stage_name
-            else suggest(name, names, "it has"),
+            else f"write `reward.{name}`, if a track or metric of the stage's reward is meant"
+            if _takes_moving(type_) and record.kind == "reward"
+            else suggest(name, [*record.fields, *["stages"] * has_stages], "it has"),
             edits=[Edit(expr.span, f"{record.name}.stages[{name}]")] if is_stage_name else [],
         )
     return move_to_use(setting, f"{record.name}.{name}" if record.name else name, expr.span)

@@ -78,7 +78,7 @@ def describe_type(type_: Type) -> str:
         case Block():
             return "a block { … }"
         case OfReward():
-            return "a track or metric of the reward"
+            return "a track or metric of the reward (`reward.NAME`)"
         case Condition():
             return "a condition on a question"
         case AnyOf():

@@ -226,21 +226,27 @@ def test_each_seed_of_a_study_draws_other_responses(job: MakeJob, checkpoint: Pa
     assert run.evaluation_seed(payload(1)) == 5
 
 
+def interrupt_call(monkeypatch: pytest.MonkeyPatch, index: int) -> list[int]:
+    """Interrupt a call of `respond`, counted from 1, and return the questions of each call as calls come."""
+    calls: list[int] = []
+    original = run.respond
+
+    def respond(responder: run.Responder, part: Any, *rest: Any) -> Any:
+        calls.append(len(part))
+        if len(calls) == index:
+            raise KeyboardInterrupt
+        return original(responder, part, *rest)
+
+    monkeypatch.setattr(run, "respond", respond)
+    return calls
+
+
 def test_an_interrupted_evaluation_goes_on_and_ends_the_same(
     job: MakeJob, checkpoint: Path, questions: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(run, "CHUNK", 6)
     whole = done(job, checkpoint, questions)
-    calls: list[int] = []
-    original = run.respond
-
-    def failing(responder: run.Responder, part: Any, *rest: Any) -> Any:
-        calls.append(len(part))
-        if len(calls) == 4:
-            raise KeyboardInterrupt
-        return original(responder, part, *rest)
-
-    monkeypatch.setattr(run, "respond", failing)
+    calls = interrupt_call(monkeypatch, 4)
     with pytest.raises(KeyboardInterrupt):
         done(job, checkpoint, questions, "two")
     again = done(job, checkpoint, questions, "two")
@@ -357,16 +363,7 @@ def test_servers_are_asked_several_chunks_at_once_and_answer_the_same(
     usual = done(job, checkpoint, questions)
     monkeypatch.setattr(run, "CHUNK", 6)
     monkeypatch.setattr(run, "chunks_at_once", lambda resources: 3)
-    calls: list[int] = []
-    original = run.respond
-
-    def counting(responder: run.Responder, part: Any, *rest: Any) -> Any:
-        calls.append(len(part))
-        if len(calls) == 2:
-            raise KeyboardInterrupt
-        return original(responder, part, *rest)
-
-    monkeypatch.setattr(run, "respond", counting)
+    calls = interrupt_call(monkeypatch, 2)
     with pytest.raises(KeyboardInterrupt):
         done(job, checkpoint, questions, "two")
     together = done(job, checkpoint, questions, "two")

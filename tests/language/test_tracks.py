@@ -124,11 +124,9 @@ def test_the_formatter_knows_tracks() -> None:
         ("let a = quantile(correct(z) for z in group, at: 0.5)", "E0201"),
     ],
 )
-def test_one_mistake_is_told_of_once(tmp_path: Path, line: str, code: str) -> None:
-    name = line.split()[1]
-    path = tmp_path / "own.reo"
-    path.write_text(f"reward r {{\n  {line}\n  correct(y) * {'1' if name == 'correct' else name}\n}}\n")
-    assert [each.code for each in check_file(path).diagnostics if each.severity == "error"] == [code]
+def test_one_mistake_is_told_of_once(codes: Any, line: str, code: str) -> None:
+    name = line.split()[1].replace("correct", "1")
+    assert codes(f"reward r {{\n  {line}\n  correct(y) * {name}\n}}\n") == [code]
 
 
 @pytest.mark.parametrize(
@@ -144,12 +142,8 @@ def test_one_mistake_is_told_of_once(tmp_path: Path, line: str, code: str) -> No
         ("metric b = len(y)\n metric b = len(y)", "step / 1 step", "E0208"),
     ],
 )
-def test_a_track_reads_metrics_above_it_with_a_start(
-    tmp_path: Path, above: str, value: str, code: str
-) -> None:
-    path = tmp_path / "own.reo"
-    path.write_text(f"reward r {{\n {above}\n track a = {value}\n correct(y) * a\n}}\n")
-    assert [each.code for each in check_file(path).diagnostics if each.severity == "error"] == [code]
+def test_a_track_reads_metrics_above_it_with_a_start(codes: Any, above: str, value: str, code: str) -> None:
+    assert codes(f"reward r {{\n {above}\n track a = {value}\n correct(y) * a\n}}\n") == [code]
 
 
 @pytest.mark.parametrize("name", ["mean", "z", "step", "steps", "max"])
@@ -178,12 +172,9 @@ def test_a_track_that_nothing_else_reads_is_told_of(compiled: Any, tmp_path: Pat
         ("max(a - 1, 1, start: 4)", True),
     ],
 )
-def test_what_a_track_can_become_is_known_by_its_bounds_and_its_start(
-    tmp_path: Path, track: str, sound: bool
-) -> None:
-    path = tmp_path / "own.reo"
-    path.write_text(f"reward r {{\n  track a = {track}\n  correct(y) / a\n}}\n")
-    assert [each.code for each in check_file(path).diagnostics] == ([] if sound else ["E0307"])
+def test_what_a_track_can_become_is_known_by_bounds_and_start(codes: Any, track: str, sound: bool) -> None:
+    told = codes(f"reward r {{\n  track a = {track}\n  correct(y) / a\n}}\n")
+    assert told == (["E0215"] if sound else ["E0307"]), "nothing runs, if nothing else is wrong"
 
 
 NUMBERS = """
@@ -220,6 +211,15 @@ reward r {
 )
 def test_a_number_of_the_loss_is_a_track_of_the_reward(codes: Any, setting: str, told: list[str]) -> None:
     assert codes(HEAD + NUMBERS + MINE.replace("reward = outcome", f"reward = r\n  {setting}")) == told
+
+
+@pytest.mark.parametrize("value", ["warm", "r", "r.warm", "warmer"])
+def test_a_track_without_the_word_reward_is_told_how_to_be_written(compiled: Any, value: str) -> None:
+    text = HEAD + NUMBERS + "param warmest: number = 1\n" + MINE
+    told = compiled(text.replace("reward = outcome", f"reward = r\n  kl = {value}")).diagnostics
+    (help_,) = (str(each.help) for each in told if each.severity == "error")
+    assert f"`reward.{'NAME' if value == 'r' else value.removeprefix('r.')}`" in help_
+    assert ("`warmest`" in help_) == (value in ("warm", "warmer"))
 
 
 def test_a_track_that_a_stage_reads_is_read(compiled: Any) -> None:

@@ -22,6 +22,7 @@ from runners.train.launch import train_together
 from runners.train.ranks import ALONE
 from tests.train import shared_steps
 from tests.train.conftest import MODEL, Stopped
+from tests.train.test_tracks import REWARD
 from tests.train.test_train import NO_DATA, ppo, same, sft
 
 pytestmark = pytest.mark.slow
@@ -30,6 +31,12 @@ TWO, COPIES = Resources(trainers=2), Resources(trainers=4, parts=2)
 NEAR, NEAR_MUON = 5e-6, 5e-4
 """How far weights may be apart after three steps of 1e-3 each. Sums are taken in another order, which are
 last bits; Muon's iteration makes more of them."""
+
+
+METHODS = {
+    "ppo": {"reward": REWARD, "kl": "reward.warm", "entropy": "reward.answered"},  # each read at the step
+    "phases": {"rollout": Sampling(max_tokens=14, solution=5), "loss": Loss(ending_tokens="policy")},
+}
 
 
 def furthest(ours, theirs):
@@ -201,9 +208,8 @@ def test_whole_stages_on_two_processes_and_their_resumption(bench, kind):
         stage, data = Stage(name="p", method=method, data=NO_DATA, optim=optim, steps=6), "two_pairs"
     else:
         stage, data = (ppo(steps=6), "questions") if kind != "muon" else (sft(steps=6), "traces")
-    if kind == "phases":
-        more = {"rollout": Sampling(max_tokens=14, solution=5), "loss": Loss(ending_tokens="policy")}
-        stage = stage.model_copy(update={"method": stage.method.model_copy(update=more)})
+    if kind in METHODS:
+        stage = stage.model_copy(update={"method": stage.method.model_copy(update=METHODS[kind])})
     saved = stage.model_copy(update={"save_every": 1})
     one = bench.train(stage, f"{kind}_one", start="base", data=data)
     two = bench.train(stage, f"{kind}_two", start="base", data=data, resources=TWO)
