@@ -51,12 +51,11 @@ class Num:
         unit = f" {self.unit.removesuffix('s') if last == 1 else self.unit}" if self.unit else ""
         if self.low is not None and self.high is not None and not (self.above or self.below):
             return f"from {_write_bound(self.low)} to {_write_bound(self.high)}{unit}"
-        bounds = []
-        if self.low is not None:
-            bounds.append(f"{'above' if self.above else 'at least'} {_write_bound(self.low)}")
-        if self.high is not None:
-            bounds.append(f"{'below' if self.below else 'at most'} {_write_bound(self.high)}")
-        return " and ".join(bounds) + unit
+        bounds = (
+            ("above" if self.above else "at least", self.low),
+            ("below" if self.below else "at most", self.high),
+        )
+        return " and ".join(f"{word} {_write_bound(end)}" for word, end in bounds if end is not None) + unit
 
 
 @dataclass(frozen=True, slots=True)

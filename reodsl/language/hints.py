@@ -12,7 +12,7 @@ from reodsl.ir.kinds import KINDS
 from reodsl.ir.setting import DATA_SOURCES, MODEL_SOURCES, Block, Kind, Num
 from reodsl.language.context import Context
 from reodsl.language.functions import SIGNATURES
-from reodsl.language.modules import LIBRARY, list_library
+from reodsl.language.modules import LIBRARY, ParsedFile, list_library
 from reodsl.language.reward.names import RESPONSE_NAMES
 from reodsl.language.suggest import list_names, nearest, suggest
 from reodsl.language.values import Items, Record, Scope, StageRef, Value, article
@@ -384,6 +384,8 @@ def _suggest_name(expr: tree.Name, scope: Scope, kinds: tuple[str, ...]) -> str:
         kinds: The kinds of declaration that the setting accepts; empty for all kinds.
     """
     name, study = expr.name, study_of_arm(scope, expr.name)
+    declared = _find_kinds(scope.module)
+    names = [known for known in scope.names() if not kinds or declared.get(known, kinds[0]) in kinds]
     return (
         suggest_import(expr, scope, kinds)
         or VALUES_ELSEWHERE.get(name)
@@ -391,11 +393,24 @@ def _suggest_name(expr: tree.Name, scope: Scope, kinds: tuple[str, ...]) -> str:
         or (
             f"`{name}` is an arm of `{study}`: to use an arm, declare another arm there, `arm NAME = … {{ … }}`"
             if study is not None
-            else suggest(name, scope.names(), "this file has")
-            if scope.names()
+            else suggest(name, names, "this file has")
+            if names
+            else f"declare or import {article(kinds[0])} {kinds[0]}, and name it here"
+            if kinds
             else "write its value here"
         )
     )
+
+
+def _find_kinds(file: ParsedFile) -> dict[str, str]:
+    """Return the kind of each name that a file declares or imports from the library; a param's is `param`."""
+    items = (*file.items.values(), *(member for _, members in file.studies() for member in members))
+    return {
+        local: kind
+        for local, imported in file.imports.items()
+        for module, kind in find_in_library(imported.name)
+        if imported.module == module.replace(".", ":", 1)
+    } | {item.name.name: item.kind.name if isinstance(item, tree.Decl) else "param" for item in items}
 
 
 def study_of_arm(scope: Scope, name: str) -> str | None:

@@ -24,6 +24,7 @@ recipe short = ppo {
 reward mine { correct(y) }
 experiment vanilla = short { data = chain_train, reward = mine, eval = chain_suite }
 """
+CLEAN = "checkpoint(overthinker.stages[clean])"
 POOL = "pool(checkpoint(…), data: …, samples: 8, max_tokens: …)"
 
 
@@ -80,11 +81,9 @@ def help_of(result: CompileResult, code: str) -> str:
             "E0301",
             "`group` is the question's responses, `batch` the step's, `ref` the reference model's",
         ),
-        (
-            "study x { arm a = overthinker.stages[clean] }",
-            "E0311",
-            "take its checkpoint: `checkpoint(overthinker.stages[clean])`",
-        ),
+        ("study x { arm a = overthinker.stages[clean] }", "E0311", f"take its checkpoint: `{CLEAN}`"),
+        ("experiment x = vanilla { eval = zzz }", "E0201", "this file has `chain_suite`"),
+        ("study x { score = reg(against: zzz, to: 9 tokens) }", "E0201", "declare or import a frontier, and name it here"),
         (
             "study x { arm a = vanilla\n score = reg(against: a, to: 128 tokens) }",
             "E0301",

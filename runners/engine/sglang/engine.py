@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Sequence
 from contextlib import ExitStack
 from pathlib import Path
+from typing import cast
 
 from runners.engine.protocol import (
     ForcedTokens,
@@ -106,11 +107,9 @@ class SGLangEngine:
             for i, (request, server) in enumerate(zip(requests, assigned, strict=True))
         ]
         self._finish(works, plan, on_response)
-        responses = []
-        for work in works:
-            assert work.response is not None
-            responses.append(work.response)
-            self._made[(work.request, work.response.tokens)] = work
+        responses = [cast(Generation, work.response) for work in works]
+        keys = zip(requests, (response.tokens for response in responses), strict=True)
+        self._made = dict(zip(keys, works, strict=True))
         return responses
 
     def force(
