@@ -385,7 +385,7 @@ def _suggest_name(expr: tree.Name, scope: Scope, kinds: tuple[str, ...]) -> str:
     """
     name, study = expr.name, study_of_arm(scope, expr.name)
     declared = _find_kinds(scope.module)
-    names = [known for known in scope.names() if not kinds or declared.get(known, kinds[0]) in kinds]
+    names = [n for n in scope.names() if not kinds or declared.get(n, kinds[0]) in kinds]
     return (
         suggest_import(expr, scope, kinds)
         or VALUES_ELSEWHERE.get(name)
